@@ -1,0 +1,27 @@
+# make reproduce   install, train, calibrate, retrain, evaluate; prints the table, writes reports/ (under 40 minutes)
+# make test        install if needed, run the tests
+# make lint        ruff
+# make lab         JupyterLab on notebooks/
+
+PYTHON ?= python3.11
+BIN := .venv/bin
+
+.PHONY: reproduce test lint lab
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks,dev]'
+	touch $@
+
+reproduce: .venv/installed
+	$(BIN)/python -m abcnb reproduce --preset laptop
+
+test: .venv/installed
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+lab: .venv/installed
+	$(BIN)/jupyter lab notebooks

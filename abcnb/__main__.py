@@ -1,0 +1,214 @@
+"""The command line: `python -m abcnb fit | evaluate | predict | runs | reproduce | bench`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from abcnb import results
+from abcnb.experiments import Run, fit, load_run, with_settings
+from abcnb.methods import METHODS, PRESETS, experiment
+from abcnb.paper import LENGTHS
+from abcnb.sampling import TEST_SETS
+from abcnb.tasks import TASKS
+from abcnb.training import pick_device
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Small Transformers that learn arithmetic and generalize in length.",
+)
+
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of all trained models.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Threads = Annotated[
+    int, typer.Option(min=1, help="CPU threads; these small models gain little from a second one.")
+]
+Samples = Annotated[int, typer.Option(min=1, help="Test samples a length.")]
+Lengths = Annotated[
+    str, typer.Option(help="Test lengths in digits, separated by commas or spaces, e.g. --lengths '6 10 60'.")
+]
+_LENGTHS = " ".join(map(str, LENGTHS))
+_PRESET_HELP = "; ".join(f"{name}: {text}" for name, text in PRESETS.items())
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.replace(",", " ").split())
+    except ValueError:
+        raise ValueError(f"expected whole numbers separated by commas or spaces, got {text!r}") from None
+    if not numbers or min(numbers) < 0:
+        raise ValueError(f"expected one whole number or more, none negative, got {text!r}")
+    return numbers
+
+
+def _find(run: str, runs: Path) -> Run:
+    """A run by its folder, or by the start of its hash."""
+    if Path(run).is_dir():
+        return load_run(Path(run))
+    found = [folder for folder in runs.glob(f"{run}*") if folder.is_dir()] if run else []
+    if len(found) != 1:
+        some = "no run" if not found else f"{len(found)} runs"
+        raise ValueError(f"expected a run's folder or the start of one's hash in {runs}, got {run!r}: {some}")
+    return load_run(found[0])
+
+
+@app.command("fit")
+def fit_command(
+    task: Annotated[str, typer.Argument(help=", ".join(TASKS))],
+    method: Annotated[str, typer.Argument(help=", ".join(METHODS))],
+    preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
+    seed: Annotated[int, typer.Option(help="Of initialisation and batches.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change one setting, e.g. --set training.steps=200; repeatable."),
+    ] = None,
+    lengths: Lengths = _LENGTHS,
+    samples: Samples = 1000,
+    device: Device = "auto",
+    threads: Threads = 1,
+    runs: Runs = Path("runs"),
+):
+    """Train a method on a task (ABC trains what it needs first), print its exact match and its folder."""
+    wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
+    measured = _numbers(lengths)
+    torch.set_num_threads(threads)
+    run = fit(wanted, runs, device)
+    where = pick_device(device)
+    print(results.score_lines([run.evaluate(length, samples, device=where) for length in measured]))
+    print(run.folder)
+
+
+@app.command("evaluate")
+def evaluate_command(
+    run: Annotated[str, typer.Argument(help="A run's folder, or the start of its hash.")],
+    lengths: Lengths = _LENGTHS,
+    samples: Samples = 10_000,
+    test_set: Annotated[str, typer.Option(help=", ".join(TEST_SETS))] = "random",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    device: Device = "auto",
+    threads: Threads = 1,
+    runs: Runs = Path("runs"),
+):
+    """Exact match of a trained model by length."""
+    torch.set_num_threads(threads)
+    found, measured, where = _find(run, runs), _numbers(lengths), pick_device(device)
+    scores = [found.evaluate(length, samples, test_set, where) for length in measured]
+    if not as_json:
+        print(results.score_lines(scores))
+        return
+    for s in scores:
+        line = {"length": s.length, "samples": s.samples, "correct": s.correct, "exact_match": s.exact_match}
+        print(json.dumps(line))
+
+
+@app.command("predict")
+def predict_command(
+    run: Annotated[str, typer.Argument(help="A run's folder, or the start of its hash.")],
+    text: Annotated[str, typer.Argument(help="An input in the task's own form, e.g. 99+1.")],
+    device: Device = "auto",
+    runs: Runs = Path("runs"),
+):
+    """Decode one input greedily and print the answer beside the true one."""
+    from abcnb.decoding import greedy_decode
+    from abcnb.tokens import decode
+
+    found, where = _find(run, runs), pick_device(device)
+    e = found.experiment
+    task = e.get_task()
+    batch = task.batch(task.parse(text), e.form)
+    steps = batch.target.shape[1]
+    output = greedy_decode(found.model(where), batch.source.to(where), batch.layout, steps)[0].cpu()
+    right = decode(batch.target[0])
+    written = decode(output)
+    print(f"source   {decode(batch.source[0])}")
+    print(f"written  {written}  (units first)")
+    print(f"label    {right}")
+    print(f"{'correct' if written == right else 'wrong'}: {task.read(written)} (true: {task.read(right)})")
+
+
+@app.command("runs")
+def runs_command(runs: Runs = Path("runs")):
+    """List the trained models."""
+    folders = sorted(folder for folder in runs.glob("*") if (folder / "metrics.json").is_file())
+    if not folders:
+        print(f"no finished runs in {runs}")
+    for folder in folders:
+        try:
+            run = load_run(folder)
+        except ValueError as error:
+            print(f"{folder.name}  unreadable: {error}")
+            continue
+        e, m = run.experiment, run.metrics
+        exact = m["history"][-1]["exact_match"]
+        print(
+            f"{folder.name}  {e.task:<22} {e.method:<15} {e.preset:<7} seed {e.seed:<3} "
+            f"{m['steps']:>6} steps {m['seconds']:>7.0f} s  validation {results.percent(exact)}%"
+        )
+
+
+@app.command("reproduce")
+def reproduce_command(
+    preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas or spaces.")] = "0",
+    tasks: Annotated[str, typer.Option(help="Tasks, separated by commas.")] = "",
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "",
+    samples: Samples = 10_000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
+    device: Device = "auto",
+    runs: Runs = Path("runs"),
+    reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv and the table.")] = Path(
+        "reports"
+    ),
+):
+    """Train, calibrate, retrain and evaluate; print measured beside published."""
+    from abcnb.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce
+
+    pick_device(device)
+    text, failures = reproduce(
+        preset,
+        runs,
+        reports,
+        _numbers(seeds),
+        tuple(tasks.replace(",", " ").split()) or MAIN_TASKS,
+        tuple(methods.replace(",", " ").split()) or MAIN_METHODS,
+        samples,
+        workers,
+        device,
+    )
+    print(text)
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    if failures:
+        raise typer.Exit(1)
+
+
+@app.command("bench")
+def bench_command(
+    runs: Runs = Path("runs"),
+    seed: Annotated[int, typer.Option(help="Of the runs that minutes and steps are read from.")] = 0,
+):
+    """Measure speed as ratios within one run, on one thread."""
+    from abcnb.bench import bench
+
+    print(bench(runs, seed))
+
+
+def main() -> None:
+    """Run the command line; what is wrong with an input is one line and exit status 2."""
+    try:
+        app(standalone_mode=True)
+    except (ValueError, FileNotFoundError, PermissionError) as error:
+        print(f"abcnb: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("abcnb: interrupted; the same command goes on from here", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Speed as ratios within one run on one thread: calibration, exact match, the training step, whole jobs."""
+
+import importlib.util
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from abcnb.calibration import CalibrationConfig, line_families, line_table, to_bias
+from abcnb.decoding import greedy_decode
+from abcnb.evaluation import wrong_tokens
+from abcnb.experiments import Experiment, TaskData, build_model, hardware, load_run, written_biases
+from abcnb.layout import natural_layout
+from abcnb.lines import Line, LineBias
+from abcnb.methods import experiment
+from abcnb.positions import sinusoid
+from abcnb.reproduction import MAIN_TASKS
+from abcnb.sampling import random_operands
+from abcnb.tasks import Batch
+from abcnb.training import learning_rate
+
+REFERENCE = Path(__file__).parents[1] / "tests" / "reference" / "algorithm1.py"
+
+
+def seconds(work: Callable[[], object], repeats: int) -> float:
+    """Median time of a call, after one to warm up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return sorted(times)[len(times) // 2]
+
+
+def bench_calibration() -> str:
+    """ABC over columns of a random [8, 62, 125] tensor to 62 × 125, against Algorithm 1 as plain loops."""
+    if not REFERENCE.exists():
+        raise ValueError(
+            f"expected Algorithm 1 as plain loops in {REFERENCE}; run bench in a checkout of the repository"
+        )
+    spec = importlib.util.spec_from_file_location("algorithm1", REFERENCE)
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    attention = torch.rand(8, 62, 125, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    config = CalibrationConfig(
+        frame="columns", kappa_cross=2.0, min_support=0.0, empty_head="transparent", closed_rows="transparent"
+    )
+    layout, rows = natural_layout(61), torch.arange(62)
+    families = line_families("cross", config.directions_cross, "columns", 2)
+
+    def vectorised() -> torch.Tensor:
+        return to_bias(line_table(attention, layout, families, config), config)(rows, layout)
+
+    plain = attention.tolist()
+    started = time.perf_counter()
+    looped = reference.algorithm1(plain, 62, 125, config.directions_cross, kappa=2.0, statistic="sum")
+    loops = time.perf_counter() - started
+    if not torch.allclose(vectorised(), torch.tensor(looped), atol=1e-4):
+        raise RuntimeError("the vectorised calibration differs from the plain loops")
+    fast = seconds(vectorised, 50)
+    return f"calibration [8, 62, 125] to 62 × 125: loops {loops:.2f} s, ours {1000 * fast:.2f} ms: {loops / fast:,.0f}×"
+
+
+def _lined_addition() -> tuple[Experiment, LineBias, LineBias]:
+    """An Addition experiment with lines like those that ABC finds, for timing alone."""
+    e = experiment("addition", "abc-places")
+    heads = e.model.heads
+    cross = tuple(Line(h, "places", -1, h % 2, offset) for h in range(heads) for offset in (0, -1))
+    own = tuple(Line(h, "places", 1, 0, -lag) for h in range(heads) for lag in (0, 1))
+    return e, LineBias("self", heads, own), LineBias("cross", heads, cross)
+
+
+def bench_exact_match(samples: int = 256) -> str:
+    """Exact match of Addition at 60 digits, teacher-forced, against greedy decoding."""
+    e, own, cross = _lined_addition()
+    task = e.get_task()
+    model = build_model(e, (own,), (cross,)).eval()
+    batch = task.batch(random_operands(task, 60, samples), e.form)
+    steps = batch.target.shape[1]
+    forced = seconds(lambda: wrong_tokens(model, batch), 5)
+    cached = seconds(lambda: greedy_decode(model, batch.source, batch.layout, steps), 3)
+    started = time.perf_counter()
+    greedy_decode(model, batch.source, batch.layout, steps, cache=False)
+    uncached = time.perf_counter() - started
+    return (
+        f"exact match of {samples} × 60 digits: teacher-forced {forced:.2f} s; greedy without cache "
+        f"{uncached:.1f} s: {uncached / forced:.1f}×; greedy with cache {cached:.2f} s: {cached / forced:.2f}×"
+    )
+
+
+class TorchDecoder(nn.Module):
+    """The same model as `Transformer`, written with `torch.nn.TransformerDecoder`."""
+
+    def __init__(self, e: Experiment):
+        super().__init__()
+        c = e.model
+        self.embedding = nn.Embedding(e.get_task().vocabulary_size, c.d_model)
+        layer = nn.TransformerDecoderLayer(
+            c.d_model, c.heads, c.d_ff, c.dropout, batch_first=True, norm_first=True
+        )
+        self.decoder = nn.TransformerDecoder(layer, c.decoder_layers, nn.LayerNorm(c.d_model))
+        self.head = nn.Linear(c.d_model, e.get_task().vocabulary_size)
+        self.d_model = c.d_model
+
+    def _embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.embedding(tokens) * self.d_model**0.5 + sinusoid(torch.arange(tokens.shape[1]), self.d_model)
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Teacher-forced logits."""
+        tokens = batch.decoder_input
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        decoded = self.decoder(self._embed(tokens), self._embed(batch.source), tgt_mask=mask, tgt_is_causal=True)
+        return self.head(decoded)
+
+
+def _training_step(model: nn.Module, e: Experiment, batch: Batch) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate(e.training, 50), fused=True)
+
+    def step() -> None:
+        loss = F.cross_entropy(model(batch).flatten(0, 1), batch.target.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), e.training.clip)
+        optimizer.step()
+
+    return step
+
+
+def gemm_rate(size: int = 1024) -> float:
+    """FLOP/s of a square fp32 matrix product on this machine."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    return 2 * size**3 / seconds(lambda: a @ b, 20)
+
+
+def bench_training_step() -> str:
+    """A laptop training step of Vanilla Addition, against `torch.nn.TransformerDecoder`."""
+    e = experiment("addition", "vanilla")
+    batch = TaskData(e).train(e.training.batch_size, torch.Generator().manual_seed(0))
+    ours, theirs = build_model(e, *written_biases(e)), TorchDecoder(e)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        F.cross_entropy(ours(batch).flatten(0, 1), batch.target.flatten()).backward()
+    our_step, their_step = _training_step(ours, e, batch), _training_step(theirs, e, batch)
+    pairs = [(seconds(our_step, 10), seconds(their_step, 10), gemm_rate()) for _ in range(3)]
+    mine, other, rate = (sorted(column)[1] for column in zip(*pairs, strict=True))
+    share = counter.get_total_flops() / mine / rate
+    return (
+        f"training step (Addition, batch {e.training.batch_size}, {e.model.decoder_layers} layers, d_model "
+        f"{e.model.d_model}): ours {1000 * mine:.0f} ms, torch.nn.TransformerDecoder {1000 * other:.0f} ms: "
+        f"{other / mine:.2f}×; {counter.get_total_flops() / mine / 1e9:.0f} GFLOP/s, {100 * share:.0f}% of this "
+        f"machine's fp32 GEMM rate of {rate / 1e9:.0f} GFLOP/s"
+    )
+
+
+def whole_jobs(runs: Path, seed: int) -> list[str]:
+    """Steps and minutes from nothing to a complete model, of the finished `laptop` runs."""
+    lines = []
+    for task in MAIN_TASKS:
+        for method in ("abs-place", "abc-places"):
+            e = experiment(task, method, "laptop", seed)
+            if not (runs / e.digest / "metrics.json").exists():
+                lines.append(f"{task} {method}: not run (python -m abcnb fit {task} {method} --seed {seed})")
+                continue
+            parts = [part for part in (e.interpolation, e) if part]
+            metrics = [load_run(runs / part.digest).metrics for part in parts]
+            steps = " + ".join(str(m["steps"]) for m in metrics)
+            minutes = sum(m["seconds"] for m in metrics) / 60
+            lines.append(f"{task} {method}: {steps} steps, {minutes:.1f} minutes from nothing, one thread")
+    return lines
+
+
+def bench(runs: Path, seed: int = 0) -> str:
+    """All of the above as text."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        parts = [bench_calibration(), bench_exact_match(), bench_training_step(), *whole_jobs(runs, seed)]
+        return "\n".join([hardware(torch.device("cpu")), *parts])
+    finally:
+        torch.set_num_threads(threads)

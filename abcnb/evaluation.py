@@ -1,0 +1,185 @@
+"""Exact match by length, teacher-forced, with intervals; and in chunks for inputs of any length.
+
+Greedy decoding writes the label exactly if and only if the model, fed the label's own prefix, has its argmax
+on the label at every step. So exact match needs one pass over the whole output instead of a decoding loop.
+
+Source: paper, appendix B (accurate if and only if the output exactly matches the label).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from abcnb.layout import Steps, locate
+from abcnb.lines import LineBias
+from abcnb.model import Transformer
+from abcnb.positions import ADDED
+from abcnb.sampling import TEST_SETS
+from abcnb.tasks import Batch, Operands, Task
+
+TOKENS_PER_PASS = 32_768  # decoder tokens in one forward pass, for bounded memory
+
+
+@dataclass(frozen=True)
+class Score:
+    """How many samples of a test were answered exactly.
+
+    Attributes:
+        length: digits of the operands (decimal digits for Parity).
+        samples, correct: how many were tried and matched whole.
+        wrong_digits: output tokens, over all samples, that teacher forcing got wrong.
+        digits: output tokens over all samples, end tokens included.
+    """
+
+    length: int
+    samples: int
+    correct: int
+    wrong_digits: int
+    digits: int
+
+    @property
+    def exact_match(self) -> float:
+        """Percent of samples correct."""
+        return 100.0 * self.correct / self.samples
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% Wilson interval of `exact_match`, in percent."""
+        low, high = wilson_interval(self.correct, self.samples)
+        return 100 * low, 100 * high
+
+
+def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """The Wilson score interval of a proportion.
+
+    (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
+
+    Source: Wilson 1927; z is the normal quantile of 97.5%.
+    """
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
+    p, n = successes / trials, trials
+    centre = p + z * z / (2 * n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, (centre - half) / (1 + z * z / n)), min(1.0, (centre + half) / (1 + z * z / n))
+
+
+@torch.no_grad()
+def wrong_tokens(model: Transformer, batch: Batch) -> torch.Tensor:
+    """Teacher-forced errors of each sample, [batch]; 0 means an exact match."""
+    return (model(batch).argmax(-1) != batch.target).sum(1)
+
+
+def to_device(operands: Operands, device: torch.device) -> Operands:
+    """Operands on a device."""
+    return tuple(operand.to(device) for operand in operands)
+
+
+def count_errors(model: Transformer, task: Task, operands: Operands, form: str) -> torch.Tensor:
+    """Teacher-forced errors of each sample, [samples], in passes of bounded memory."""
+    model.eval()
+    rows = operands[0].shape[1] + 1
+    size = max(1, TOKENS_PER_PASS // rows)
+    errors = []
+    for start in range(0, len(operands[0]), size):
+        part = tuple(operand[start : start + size] for operand in operands)
+        batch = task.batch(to_device(part, model.device), form)
+        batch = Batch(batch.source, batch.target, batch.layout.to(model.device))
+        errors.append(wrong_tokens(model, batch).cpu())
+    return torch.cat(errors)
+
+
+def evaluate(
+    model: Transformer, task: Task, form: str, length: int, samples: int = 10_000, test_set: str = "random"
+) -> Score:
+    """Exact match on a seeded test set of one length.
+
+    Raises:
+        ValueError: unknown test set, or one that the task does not have.
+    """
+    if test_set not in TEST_SETS:
+        raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")
+    operands = TEST_SETS[test_set](task, length, samples)
+    return score(length, count_errors(model, task, operands, form), task, operands)
+
+
+def score(length: int, errors: torch.Tensor, task: Task, operands: Operands) -> Score:
+    """Summarise per-sample errors."""
+    outputs = task.label(*(operand[:1] for operand in operands)).shape[1] + 1
+    return Score(length, len(errors), int((errors == 0).sum()), int(errors.sum()), len(errors) * outputs)
+
+
+def _finite_biases(model: Transformer) -> None:
+    """Check that chunked evaluation is exact for this model."""
+    position = model.config.position
+    if model.config.encoder_layers:
+        raise ValueError("chunked evaluation needs the identity encoder (encoder_layers=0)")
+    if position not in (*ADDED, "none"):
+        raise ValueError(f"chunked evaluation needs absolute or no positions, got {position!r}")
+    for name, biases in (("self", model.self_biases), ("cross", model.cross_biases)):
+        if not biases or not all(isinstance(bias, LineBias) for bias in biases):
+            raise ValueError(f"chunked evaluation needs line biases; the {name}-attention has none")
+        for bias in biases:
+            if bias.transparent_heads:
+                raise ValueError(
+                    f"chunked evaluation needs every row to open finitely many columns; "
+                    f"{name}-attention head {bias.transparent_heads[0]} is transparent"
+                )
+
+
+def _check_no_open_row(bias: LineBias, rows: torch.Tensor, where: torch.Tensor, heads: torch.Tensor) -> None:
+    reached = torch.zeros(bias.heads, len(rows), dtype=torch.long).index_add(0, heads, (where >= 0).long())
+    if (reached == 0).any():
+        head, row = (reached == 0).nonzero()[0].tolist()
+        raise ValueError(
+            f"chunked evaluation needs every row to open finitely many columns; {bias.attention}-attention "
+            f"head {head} leaves row {int(rows[row])} open to all (closed_rows='transparent')"
+        )
+
+
+@torch.no_grad()
+def count_errors_in_chunks(
+    model: Transformer, task: Task, operands: Operands, form: str, chunk: int = 4096
+) -> torch.Tensor:
+    """Teacher-forced errors of each sample, [samples], in memory that does not grow with the output.
+
+    Output steps are processed in chunks. A chunk starts early enough (decoder layers × longest look back)
+    for its first counted step to see what the whole pass would show it, and brings along the source columns
+    that its lines open.
+
+    Args:
+        model: identity encoder, finite line biases in self- and cross-attention.
+        task, operands, form: the inputs; one sample may have millions of digits.
+        chunk: steps counted in one pass.
+
+    Raises:
+        ValueError: a bias is not finite: not made of lines, a transparent head, a row open to all.
+    """
+    model.eval()
+    _finite_biases(model)
+    batch = task.batch(operands, form)
+    layout, tokens, total = batch.layout, batch.decoder_input, batch.target.shape[1]
+    everything = Steps.all(total)
+    errors = torch.zeros(len(tokens), dtype=torch.long)
+    for start in range(0, total, chunk):
+        counted = torch.arange(start, min(start + chunk, total))
+        rows = counted
+        for bias in model.self_biases * (len(model.decoder) // len(model.self_biases)):
+            heads, where, _ = bias.open_cells(rows, everything)
+            _check_no_open_row(bias, rows, where, heads)
+            rows = torch.cat([rows, where[where >= 0]]).unique()
+        opened = []
+        for bias in model.cross_biases:
+            heads, where, _ = bias.open_cells(rows, layout)
+            _check_no_open_row(bias, rows, where, heads)
+            opened.append(where[where >= 0])
+        part = layout.select(torch.cat(opened).unique())
+        steps = Steps(rows, total)
+        memory = model.memory(batch.source[:, part.columns], part)
+        x = model.embed_target(tokens[:, rows], rows)
+        biases = model.biases_of(rows, steps, part)
+        logits, _ = model.decode(x, rows, rows, memory, part.columns, biases)
+        predicted = logits[:, locate(rows, counted)].argmax(-1)
+        errors += (predicted != batch.target[:, counted]).sum(1)
+    return errors

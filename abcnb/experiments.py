@@ -1,0 +1,403 @@
+"""Named methods and presets put together from the rest, and the runs they leave behind.
+
+An `Experiment` is a complete, frozen description: asked for twice it is trained once. Its run lives in
+`runs/<hash of the description>/`:
+
+    config.json          the experiment
+    weights.safetensors  the trained model
+    self-0.json, …       the line biases of ABS and ABC (one file a layer where layers differ)
+    attention.safetensors  ABC: the averaged attention that was calibrated
+    metrics.json         validations, steps, seconds, hardware; written last: a folder without it is unfinished
+    evaluations.json     exact match by test set and length, as far as asked for
+"""
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import torch
+from filelock import FileLock
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+import abcnb
+from abcnb.biases import ALiBi, Bias
+from abcnb.calibration import AveragedAttention, Calibration, CalibrationConfig, average_attention, calibrate
+from abcnb.evaluation import Score, evaluate
+from abcnb.lines import LineBias, cross_window, self_window
+from abcnb.model import ModelConfig, Transformer
+from abcnb.sampling import TRAIN_NUMBERS, Sampler
+from abcnb.tasks import Batch, Task, get_task
+from abcnb.training import CHECKPOINT, TrainingConfig, pick_device, train, write_atomically
+
+RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever a notebook is run from
+BIASES = ("none", "alibi", "window", "calibrated")
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """ABS: half-width w of the cross- and self-attention windows, and the cross window's sides."""
+
+    w: int = 1
+    sides: str = "past"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a trained model, but for the hardware.
+
+    Attributes:
+        task, method, preset, seed: its names; method and preset are labels, the rest decides.
+        base: of the digits; 0 is the task's own.
+        form: `natural` or `aligned` (the paper aligns for ABS only).
+        width: digits that operands are padded to in training; 0 is the training length + 1.
+        train_numbers: `uniform`, `even` or `carry`.
+        bias: `none`, `alibi`, `window` (ABS) or `calibrated` (ABC).
+        model, training, window: as they say.
+        calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
+    """
+
+    task: str
+    method: str
+    preset: str
+    seed: int
+    base: int = 0
+    form: str = "natural"
+    width: int = 0
+    train_numbers: str = "even"
+    bias: str = "none"
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    window: WindowConfig | None = None
+    calibration: CalibrationConfig | None = None
+    interpolation: "Experiment | None" = None
+
+    def __post_init__(self):
+        task = self.get_task()
+        task.layout(self.train_width, self.form)
+        if self.bias not in BIASES:
+            raise ValueError(f"expected a bias among {', '.join(BIASES)}, got {self.bias!r}")
+        if self.train_numbers not in TRAIN_NUMBERS:
+            raise ValueError(
+                f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {self.train_numbers!r}"
+            )
+        if (self.bias == "window") != (self.window is not None):
+            raise ValueError("the window is given exactly where the bias is 'window'")
+        if (self.bias == "calibrated") != (self.calibration is not None and self.interpolation is not None):
+            raise ValueError("calibration and interpolation are given exactly where the bias is 'calibrated'")
+        if self.interpolation and self.interpolation.model.heads != self.model.heads:
+            raise ValueError(
+                f"expected as many heads as the interpolating model's {self.interpolation.model.heads}, "
+                f"got {self.model.heads}"
+            )
+
+    def get_task(self) -> Task:
+        """The task instance."""
+        return get_task(self.task, self.base or None)
+
+    @property
+    def train_width(self) -> int:
+        """Digits that operands are padded to in training."""
+        return self.width or self.get_task().train_length + 1
+
+    @property
+    def frame(self) -> str:
+        """The frame of its lines: `columns`, `places`, or empty where it has none."""
+        if self.calibration:
+            return self.calibration.frame
+        return "places" if self.window else ""
+
+    @property
+    def digest(self) -> str:
+        """Hash of everything but the labels `method` and `preset`."""
+        content = json.dumps(_without_labels(asdict(self)), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+def _without_labels(content: dict) -> dict:
+    return {
+        key: _without_labels(value) if key == "interpolation" and value else value
+        for key, value in content.items()
+        if key not in ("method", "preset")
+    }
+
+
+def from_dict(kind: type, content: dict) -> Any:
+    """A config dataclass from its JSON form.
+
+    Raises:
+        ValueError: unknown or missing keys.
+    """
+    hints = get_type_hints(kind)
+    unknown = sorted(set(content) - set(hints))
+    if unknown:
+        raise ValueError(f"expected keys among {', '.join(hints)}, got {unknown[0]!r}")
+    values = {}
+    for name, value in content.items():
+        inner = next((t for t in (hints[name], *get_args(hints[name])) if is_dataclass(t)), None)
+        if inner and isinstance(value, dict):
+            value = from_dict(inner, value)
+        values[name] = tuple(value) if isinstance(value, list) else value
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"expected the keys of {kind.__name__}: {error}") from error
+
+
+def with_settings(experiment: Experiment, settings: list[str]) -> Experiment:
+    """Apply `key=value` settings, keys with dots for nested configs, e.g. `training.steps=200`.
+
+    `interpolation.…` reaches the experiment that ABC calibrates. What the interpolating and the retrained
+    model must share (the task, its base, the width and the heads) is set for both by the plain key.
+
+    Raises:
+        ValueError: not `key=value`, an unknown key, or a value of the wrong type.
+    """
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"expected a setting of the form key=value, got {setting!r}")
+        experiment = _set(experiment, key.strip(), text.strip(), key)
+        if key in ("base", "width", "model.heads", "seed") and experiment.interpolation:
+            inner = _set(experiment.interpolation, key, text.strip(), key)
+            experiment = replace(experiment, interpolation=inner)
+    return experiment
+
+
+def _set(config: Any, path: str, text: str, full: str) -> Any:
+    name, _, rest = path.partition(".")
+    names = [f.name for f in fields(config)]
+    if name not in names or name in ("task", "method", "preset"):
+        allowed = ", ".join(n for n in names if n not in ("task", "method", "preset"))
+        raise ValueError(f"expected a key among {allowed}, got {full!r}")
+    current = getattr(config, name)
+    if is_dataclass(current) and rest:
+        return replace(config, **{name: _set(current, rest, text, full)})
+    if is_dataclass(current) or rest or current is None:
+        inner = f" such as {name}.{fields(current)[0].name}" if is_dataclass(current) else ""
+        raise ValueError(f"expected a key with a single value{inner}, got {full!r}")
+    return replace(config, **{name: _parse(current, text, full)})
+
+
+def _parse(current: Any, text: str, key: str) -> Any:
+    kind = type(current)
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind is tuple:
+            return tuple(int(part) for part in text.strip("()[]").split(",") if part.strip())
+        return kind(text)
+    except (ValueError, KeyError):
+        name = {tuple: "integers separated by commas", bool: "true or false"}.get(kind, kind.__name__)
+        raise ValueError(f"expected {name} for {key}, got {text!r}") from None
+
+
+class TaskData:
+    """Training and validation batches of an experiment, made on a device."""
+
+    def __init__(self, experiment: Experiment, device: torch.device | str = "cpu"):
+        self.task, self.form, self.device = experiment.get_task(), experiment.form, torch.device(device)
+        arguments = (self.task, experiment.train_numbers, experiment.train_width)
+        self._train = Sampler(*arguments, device=device)
+        self._held_out = Sampler(*arguments, held_out=True, device=device)
+        self._layout = self.task.layout(experiment.train_width, self.form).to(self.device)
+
+    def _batch(self, sampler: Sampler, size: int, generator: torch.Generator) -> Batch:
+        batch = self.task.batch(sampler.draw(size, generator), self.form)
+        return Batch(batch.source, batch.target, self._layout)
+
+    def train(self, size: int, generator: torch.Generator) -> Batch:
+        """Training numbers."""
+        return self._batch(self._train, size, generator)
+
+    def validation(self, size: int, generator: torch.Generator) -> Batch:
+        """Held-out numbers of the same distribution."""
+        return self._batch(self._held_out, size, generator)
+
+
+def build_model(experiment: Experiment, selves: tuple[Bias, ...], crosses: tuple[Bias, ...]) -> Transformer:
+    """A freshly initialised model; the same for the same seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(experiment.seed)
+        vocabulary = experiment.get_task().vocabulary_size
+        return Transformer(experiment.model, vocabulary, selves, crosses)
+
+
+def written_biases(experiment: Experiment) -> tuple[tuple[Bias, ...], tuple[Bias, ...]]:
+    """The (self, cross) biases of every method but ABC, which reads them off attention."""
+    heads = experiment.model.heads
+    if experiment.bias == "alibi":
+        return (ALiBi(heads),), ()
+    if experiment.bias == "window":
+        window = experiment.window
+        segments = experiment.get_task().layout(experiment.train_width, experiment.form).segments
+        return (self_window(heads, window.w),), (cross_window(heads, segments, window.w, window.sides),)
+    return (), ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model's folder."""
+
+    folder: Path
+    experiment: Experiment
+
+    @property
+    def metrics(self) -> dict:
+        """Validations, steps, seconds and hardware."""
+        return json.loads((self.folder / "metrics.json").read_text())
+
+    def biases(self) -> tuple[tuple[Bias, ...], tuple[Bias, ...]]:
+        """The (self, cross) biases the model was trained with."""
+        if self.experiment.bias != "calibrated":
+            return written_biases(self.experiment)
+        selves, crosses = (
+            tuple(LineBias.load(file) for file in sorted(self.folder.glob(f"{kind}-*.json")))
+            for kind in ("self", "cross")
+        )
+        return selves, crosses
+
+    def attention(self) -> AveragedAttention:
+        """ABC: the averaged attention of the interpolating model."""
+        tensors = load_file(self.folder / "attention.safetensors")
+        interpolation = self.experiment.interpolation
+        layout = interpolation.get_task().layout(interpolation.train_width, interpolation.form)
+        return AveragedAttention(tensors["self"], tensors["cross"], layout)
+
+    def model(self, device: str | torch.device = "cpu") -> Transformer:
+        """The trained model, in evaluation mode."""
+        model = build_model(self.experiment, *self.biases())
+        model.load_state_dict(load_file(self.folder / "weights.safetensors"))
+        return model.to(device).eval()
+
+    def evaluate(self, length: int, samples: int = 10_000, test_set: str = "random", device="cpu") -> Score:
+        """Exact match at one length; measured once and then remembered in the run's folder."""
+        file, key = self.folder / "evaluations.json", f"{test_set} {length} {samples}"
+        known = json.loads(file.read_text()) if file.exists() else {}
+        if key not in known:
+            e = self.experiment
+            measured = evaluate(self.model(device), e.get_task(), e.form, length, samples, test_set)
+            with FileLock(self.folder / ".lock"):
+                known = json.loads(file.read_text()) if file.exists() else {}
+                known[key] = asdict(measured)
+                content = json.dumps(known, indent=1)
+                write_atomically(file, lambda name: name.write_text(content))
+        return Score(**known[key])
+
+
+def load_run(folder: Path) -> Run:
+    """A finished run.
+
+    Raises:
+        ValueError: the folder is missing, unfinished, damaged, or not a run.
+    """
+    needed = ("config.json", "metrics.json", "weights.safetensors")
+    missing = [name for name in needed if not (folder / name).is_file()]
+    if missing:
+        raise ValueError(f"expected a finished run in {folder}, but it has no {missing[0]}")
+    try:
+        run = Run(folder, from_dict(Experiment, json.loads((folder / "config.json").read_text())))
+        run.model()
+        json.loads((folder / "metrics.json").read_text())
+    except (ValueError, RuntimeError, SafetensorError, KeyError, AttributeError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"expected a run of this version of abcnb in {folder}, got: {reason}") from error
+    return run
+
+
+def hardware(device: torch.device) -> str:
+    """The processor's name and how many threads it ran on."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        named = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        name = named[0].partition(":")[2].strip() if named else name
+    return f"{name}, {torch.get_num_threads()} thread(s)"
+
+
+def fit(
+    experiment: Experiment,
+    runs: Path,
+    device: str = "auto",
+    progress: bool = True,
+    listener: Callable[[int], None] | None = None,
+) -> Run:
+    """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
+
+    Two processes that ask at once train it once; the second waits.
+
+    Args:
+        experiment: what to train; ABC first fits the experiment it calibrates.
+        runs: the folder of all runs.
+        device: `auto`, `cpu` or `cuda`.
+        progress: show progress bars.
+        listener: called with the number of steps done since its last call.
+    """
+    where = pick_device(device)
+    folder = runs / experiment.digest
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(runs / f".{experiment.digest}.lock"):
+        if (folder / "metrics.json").exists():
+            return load_run(folder)
+        interpolation = experiment.interpolation
+        base = fit(interpolation, runs, device, progress, listener) if interpolation else None
+        config = json.dumps(asdict(experiment), indent=1)
+        write_atomically(folder / "config.json", lambda name: name.write_text(config))
+        if base:
+            _calibrate_into(folder, experiment, base, where)
+        run = Run(folder, experiment)
+        model = build_model(experiment, *run.biases()).to(where)
+        history = train(
+            model,
+            TaskData(experiment, where),
+            experiment.training,
+            experiment.seed,
+            folder,
+            f"{experiment.task} {experiment.method} seed {experiment.seed}",
+            progress,
+            listener,
+        )
+        weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
+        write_atomically(folder / "weights.safetensors", lambda name: save_file(weights, name))
+        metrics = {
+            "history": history,
+            "steps": history[-1]["step"],
+            "seconds": history[-1]["seconds"],
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "device": where.type,
+            "hardware": hardware(where),
+            "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
+        }
+        content = json.dumps(metrics, indent=1)
+        write_atomically(folder / "metrics.json", lambda name: name.write_text(content))
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+    return run
+
+
+CALIBRATION_BATCHES, CALIBRATION_BATCH_SIZE = 16, 256
+
+
+def attention_of(run: Run, what: str, device: str | torch.device = "cpu") -> AveragedAttention:
+    """A run's attention averaged over a random subset of its training samples."""
+    data = TaskData(run.experiment, device)
+    generator = torch.Generator(device=torch.device(device)).manual_seed(run.experiment.seed + 2)
+    batches = [data.train(CALIBRATION_BATCH_SIZE, generator) for _ in range(CALIBRATION_BATCHES)]
+    return average_attention(run.model(device), batches, what)
+
+
+def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> Calibration:
+    """Calibrate the base run's attention and leave attention and biases in the folder."""
+    average = attention_of(base, experiment.calibration.average, device)
+    tensors = {"self": average.self_attention, "cross": average.cross_attention}
+    write_atomically(folder / "attention.safetensors", lambda name: save_file(tensors, name))
+    found = calibrate(average, experiment.calibration)
+    for kind, biases in (("self", found.self_biases), ("cross", found.cross_biases)):
+        for layer, bias in enumerate(biases):
+            write_atomically(folder / f"{kind}-{layer}.json", bias.save)
+    return found

@@ -1,0 +1,330 @@
+"""The encoder-decoder Transformer; its one attention takes a bias and can return its weights.
+
+    scores = Q Kᵀ / √d_head + bias        weights = softmax(scores)        output = weights V
+
+The encoder is the identity by default, as in the authors' published code: the decoder then attends to the
+embedded source itself. The paper's text has one encoder layer (`encoder_layers=1`). Layers normalise before
+each block (pre-norm), which the paper leaves open.
+
+Source: Vaswani et al. 2017; paper, appendix B (sizes) and equation 2 (bias added to the scores).
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from abcnb.biases import Bias, causal
+from abcnb.layout import Layout, Steps
+from abcnb.positions import ADDED, POSITIONS, RelativeKeys, rotate, source_vectors, target_vectors
+from abcnb.tasks import Batch
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes and position scheme.
+
+    Attributes:
+        encoder_layers: 0 is the identity encoder.
+        decoder_layers, heads, d_model, d_ff: sizes; d_model is a multiple of heads.
+        dropout: share of activations dropped in training.
+        position: one of `positions.POSITIONS`.
+        period: T of the cyclic schemes.
+        relative_clip: largest distance of the relative scheme.
+    """
+
+    encoder_layers: int = 0
+    decoder_layers: int = 3
+    heads: int = 8
+    d_model: int = 128
+    d_ff: int = 512
+    dropout: float = 0.0
+    position: str = "sinusoidal"
+    period: int = 3
+    relative_clip: int = 16
+
+    def __post_init__(self):
+        if self.position not in POSITIONS:
+            raise ValueError(f"expected a position among {', '.join(POSITIONS)}, got {self.position!r}")
+        if self.d_model % (2 * self.heads) or self.d_model <= 0:
+            raise ValueError(f"expected d_model to be a multiple of 2 × {self.heads} heads, got {self.d_model}")
+        if self.decoder_layers < 1 or self.encoder_layers < 0 or self.d_ff < 1:
+            raise ValueError(f"expected at least 1 decoder layer, 0 encoder layers and d_ff 1, got {self}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"expected a dropout in [0, 1), got {self.dropout}")
+        if self.period < 1 or self.relative_clip < 1:
+            raise ValueError(f"expected a period and a relative_clip of at least 1, got {self}")
+
+
+@dataclass
+class Recording:
+    """What the attention of every decoder layer is asked to leave behind.
+
+    Attributes:
+        what: `weights` (after the softmax) or `scores` (before it, without the bias).
+        self_attention, cross_attention: one [batch, heads, rows, columns] for each layer.
+    """
+
+    what: str = "weights"
+    self_attention: list[torch.Tensor] = field(default_factory=list)
+    cross_attention: list[torch.Tensor] = field(default_factory=list)
+
+
+class Attention(nn.Module):
+    """Multi-head attention with an additive bias and optional rotary or relative positions."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        d = config.d_model
+        self.heads = config.heads
+        self.query, self.key, self.value, self.output = (nn.Linear(d, d) for _ in range(4))
+        for projection in (self.query, self.key, self.value, self.output):
+            nn.init.xavier_uniform_(projection.weight)
+            nn.init.zeros_(projection.bias)
+        self.rotary = config.position == "rotary"
+        self.relative = (
+            RelativeKeys(d // config.heads, config.relative_clip) if config.position == "relative" else None
+        )
+
+    def _split(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, n, d_model] to [batch, heads, n, d_head]."""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def keys_values(self, memory: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of [batch, columns, d_model], each [batch, heads, columns, d_head]."""
+        key, value = self._split(self.key(memory)), self._split(self.value(memory))
+        return (rotate(key, columns) if self.rotary else key), value
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        rows: torch.Tensor,
+        keys_values: tuple[torch.Tensor, torch.Tensor],
+        columns: torch.Tensor,
+        bias: torch.Tensor | None,
+        record: tuple[str, list] | None = None,
+    ) -> torch.Tensor:
+        """Attend from x to keys and values.
+
+        Args:
+            x: [batch, rows, d_model].
+            rows: [rows], step numbers.
+            keys_values: from `keys_values`.
+            columns: [columns], column or step numbers.
+            bias: [heads or 1, rows, columns] added to the scores, or None.
+            record: (`weights` or `scores`, the list to append them to); takes the explicit path.
+
+        Returns:
+            [batch, rows, d_model].
+        """
+        key, value = keys_values
+        query = self._split(self.query(x))
+        if self.rotary:
+            query = rotate(query, rows)
+        if self.relative is not None:
+            relative = self.relative(query, rows, columns)
+            bias = relative if bias is None else relative + bias
+        if bias is not None:
+            bias = bias.to(query.dtype)
+        if record is None:
+            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        else:
+            scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+            weights = (scores if bias is None else scores + bias).softmax(-1)
+            record[1].append(weights if record[0] == "weights" else scores)
+            mixed = weights @ value
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Sequential):
+    """Linear, ReLU, linear."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(nn.Linear(config.d_model, config.d_ff), nn.ReLU(), nn.Linear(config.d_ff, config.d_model))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention over the source, then the feed-forward block."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.attention, self.feed_forward = Attention(config), FeedForward(config)
+        self.norm_attention, self.norm_feed_forward = (nn.LayerNorm(config.d_model) for _ in range(2))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """[batch, columns, d_model] to the same shape."""
+        normed = self.norm_attention(x)
+        keys_values = self.attention.keys_values(normed, columns)
+        x = x + self.dropout(self.attention(normed, columns, keys_values, columns, None))
+        return x + self.dropout(self.feed_forward(self.norm_feed_forward(x)))
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, cross-attention, then the feed-forward block."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.self_attention, self.cross_attention = Attention(config), Attention(config)
+        self.feed_forward = FeedForward(config)
+        self.norm_self, self.norm_cross, self.norm_feed_forward = (nn.LayerNorm(config.d_model) for _ in range(3))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        rows: torch.Tensor,
+        past: tuple[torch.Tensor, torch.Tensor] | None,
+        steps: torch.Tensor,
+        memory: tuple[torch.Tensor, torch.Tensor],
+        columns: torch.Tensor,
+        biases: tuple[torch.Tensor, torch.Tensor | None],
+        recording: Recording | None = None,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        """One layer.
+
+        Args:
+            x: [batch, rows, d_model].
+            rows: [rows], step numbers of x.
+            past: keys and values of earlier steps, or None.
+            steps: step numbers of past and present keys.
+            memory: the source's keys and values for this layer.
+            columns: column numbers of the source.
+            biases: of self- and of cross-attention.
+            recording: where to leave attention weights or scores.
+
+        Returns:
+            x of the next layer, and the keys and values of all steps so far.
+        """
+        ask = recording and (recording.what, recording.self_attention)
+        normed = self.norm_self(x)
+        keys_values = self.self_attention.keys_values(normed, rows)
+        if past is not None:
+            keys_values = tuple(torch.cat(pair, dim=2) for pair in zip(past, keys_values, strict=True))
+        x = x + self.dropout(self.self_attention(normed, rows, keys_values, steps, biases[0], ask))
+        ask = recording and (recording.what, recording.cross_attention)
+        crossed = self.cross_attention(self.norm_cross(x), rows, memory, columns, biases[1], ask)
+        x = x + self.dropout(crossed)
+        return x + self.dropout(self.feed_forward(self.norm_feed_forward(x))), keys_values
+
+
+class Transformer(nn.Module):
+    """Token ids in, logits of the next token out.
+
+    Args:
+        config: sizes and position scheme.
+        vocabulary_size: tokens told apart; `Task.vocabulary_size`.
+        self_biases, cross_biases: one bias for all decoder layers, or one for each layer, or None.
+
+    Raises:
+        ValueError: as many biases as neither one nor the decoder's layers, or a bias for other heads.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocabulary_size: int,
+        self_biases: tuple[Bias, ...] = (),
+        cross_biases: tuple[Bias, ...] = (),
+    ):
+        super().__init__()
+        for name, biases in (("self", self_biases), ("cross", cross_biases)):
+            if len(biases) not in (0, 1, config.decoder_layers):
+                raise ValueError(
+                    f"expected 1 or {config.decoder_layers} {name}-attention biases, got {len(biases)}"
+                )
+            for bias in biases:
+                if getattr(bias, "heads", config.heads) != config.heads:
+                    raise ValueError(f"expected a {name}-attention bias of {config.heads} heads, got {bias.heads}")
+        self.config = config
+        self.self_biases, self.cross_biases = self_biases, cross_biases
+        self.embedding = nn.Embedding(vocabulary_size, config.d_model)
+        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.norm = nn.LayerNorm(config.d_model)
+        self.head = nn.Linear(config.d_model, vocabulary_size)
+        self.dropout = nn.Dropout(config.dropout)
+        # Biases without parameters are the same at every training step of one width.
+        self._whole_biases = lru_cache(maxsize=2)(self.biases_of)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.head.weight.device
+
+    def _embed(self, tokens: torch.Tensor, vectors: torch.Tensor | None) -> torch.Tensor:
+        x = self.embedding(tokens) * math.sqrt(self.config.d_model)
+        return self.dropout(x if vectors is None else x + vectors)
+
+    def embed_source(self, source: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """[batch, columns] token ids to the encoder's output, [batch, columns, d_model]."""
+        c = self.config
+        added = c.position in ADDED
+        vectors = source_vectors(c.position, layout, c.period, c.d_model) if added else None
+        x = self._embed(source, vectors)
+        for layer in self.encoder:
+            x = layer(x, layout.columns)
+        return x
+
+    def embed_target(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """[batch, rows] token ids to [batch, rows, d_model]."""
+        c = self.config
+        vectors = target_vectors(c.position, rows, c.period, c.d_model) if c.position in ADDED else None
+        return self._embed(tokens, vectors)
+
+    def memory(self, source: torch.Tensor, layout: Layout) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The source's keys and values for each decoder layer."""
+        encoded = self.embed_source(source, layout)
+        return [layer.cross_attention.keys_values(encoded, layout.columns) for layer in self.decoder]
+
+    def biases_of(
+        self, rows: torch.Tensor | int, steps: Steps | None, layout: Layout
+    ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+        """The expanded (self, cross) biases of each decoder layer, causality included.
+
+        Args:
+            rows: step numbers, or how many steps from 0.
+            steps: the steps attended to; all of `rows` when None.
+            layout: the source's columns.
+        """
+        if isinstance(rows, int):
+            rows = torch.arange(rows, device=self.device)
+        steps = steps or Steps(rows, len(rows))
+        mask = causal(rows, steps)
+        selves = [bias(rows, steps) + mask for bias in self.self_biases] or [mask]
+        crosses = [bias(rows, layout) for bias in self.cross_biases] or [None]
+        layers = len(self.decoder)
+        selves, crosses = selves * (layers // len(selves)), crosses * (layers // len(crosses))
+        return list(zip(selves, crosses, strict=True))
+
+    def decode(
+        self,
+        x: torch.Tensor,
+        rows: torch.Tensor,
+        steps: torch.Tensor,
+        memory: list[tuple[torch.Tensor, torch.Tensor]],
+        columns: torch.Tensor,
+        biases: list[tuple[torch.Tensor, torch.Tensor | None]],
+        past: list | None = None,
+        recording: Recording | None = None,
+    ) -> tuple[torch.Tensor, list]:
+        """Run the decoder layers over embedded targets; returns logits and each layer's keys and values."""
+        kept = []
+        for i, layer in enumerate(self.decoder):
+            before = past[i] if past else None
+            x, keys_values = layer(x, rows, before, steps, memory[i], columns, biases[i], recording)
+            kept.append(keys_values)
+        return self.head(self.norm(x)), kept
+
+    def forward(self, batch: Batch, recording: Recording | None = None) -> torch.Tensor:
+        """Teacher-forced logits, [batch, rows, vocabulary]: row i predicts target i from targets before it."""
+        tokens, layout = batch.decoder_input, batch.layout
+        rows = torch.arange(tokens.shape[1], device=tokens.device)
+        whole = self._whole_biases(len(rows), None, layout)
+        memory = self.memory(batch.source, layout)
+        x = self.embed_target(tokens, rows)
+        return self.decode(x, rows, rows, memory, layout.columns, whole, None, recording)[0]

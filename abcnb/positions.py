@@ -1,0 +1,76 @@
+"""Position schemes: which index a token gets, and what becomes of it.
+
+    sinusoidal       column number on the source side, step number on the target side (paper: Vanilla)
+    none             nothing (NoPE)
+    cyclic-columns   the paper's CPI: the index modulo T, counted in columns from the units digit
+    cyclic-places    ours: the place modulo T, the same for every operand's digit of that place; structural
+                     tokens get no position, so that nothing depends on the width
+    rotary           queries and keys turned by their index (RoPE), self- and cross-attention
+    relative         Shaw's learned vectors for the clipped distance, self- and cross-attention
+
+Source: Vaswani et al. 2017, section 3.5 (sinusoidal); paper, appendix C.4 (cyclic position indexing; that it
+is counted from the units digit on both sides is our reading, without it the phase shifts with the width);
+Su et al., RoFormer, equation 34 (rotary); Shaw et al. 2018, equation 4 (relative, on keys only).
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from abcnb.layout import NO_PLACE, Layout
+
+POSITIONS = ("sinusoidal", "none", "cyclic-columns", "cyclic-places", "rotary", "relative")
+ADDED = ("sinusoidal", "cyclic-columns", "cyclic-places")  # schemes that add a vector to the embedding
+
+
+def sinusoid(index: torch.Tensor, d_model: int) -> torch.Tensor:
+    """PE(i, 2k) = sin(i / 10000^(2k/d)), PE(i, 2k+1) = cos(i / 10000^(2k/d)); shape [n, d_model]."""
+    rate = torch.exp(torch.arange(0, d_model, 2, device=index.device) * (-math.log(10000.0) / d_model))
+    angle = index[:, None] * rate
+    return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
+
+
+def source_vectors(scheme: str, layout: Layout, period: int, d_model: int) -> torch.Tensor:
+    """What a scheme adds to the source embeddings, [columns, d_model]."""
+    if scheme == "sinusoidal":
+        return sinusoid(layout.columns, d_model)
+    if scheme == "cyclic-columns":
+        return sinusoid((layout.units_column - layout.columns) % period, d_model)
+    digit = layout.digit_places > NO_PLACE
+    return sinusoid(layout.digit_places % period, d_model) * digit[:, None]
+
+
+def target_vectors(scheme: str, rows: torch.Tensor, period: int, d_model: int) -> torch.Tensor:
+    """What a scheme adds to the target embeddings, [rows, d_model]."""
+    return sinusoid(rows if scheme == "sinusoidal" else rows % period, d_model)
+
+
+def rotate(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Turn each pair (x_k, x_{k + d/2}) of [..., n, d] by the angle index · 10000^(−2k/d)."""
+    half = x.shape[-1] // 2
+    rate = torch.exp(torch.arange(half, device=x.device) * (-math.log(10000.0) / half))
+    angle = index[:, None] * rate
+    cos, sin = angle.cos(), angle.sin()
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+class RelativeKeys(nn.Module):
+    """Learned vectors w_{clip(j − i, k)}, met by the query: the bias q_i · w / √d of cell (i, j).
+
+    Args:
+        d_head: size of a head; the vectors are shared by all heads, as in the source.
+        clip: largest distance k told apart.
+    """
+
+    def __init__(self, d_head: int, clip: int):
+        super().__init__()
+        self.clip = clip
+        self.vectors = nn.Parameter(torch.randn(2 * clip + 1, d_head) * d_head**-0.5)
+
+    def forward(self, query: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """Queries [batch, heads, rows, d_head] to biases [batch, heads, rows, columns]."""
+        distance = (columns[None, :] - rows[:, None]).clamp(-self.clip, self.clip) + self.clip
+        scores = query @ self.vectors.T / math.sqrt(query.shape[-1])
+        return scores.gather(-1, distance.expand(*scores.shape[:2], -1, -1))

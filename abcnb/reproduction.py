@@ -1,0 +1,160 @@
+"""The main job: train, calibrate, retrain and evaluate many experiments, several at a time.
+
+Every worker is a process of one thread: on a laptop two small models train faster beside each other than one
+after the other on two threads. Interrupted and called again, finished runs and evaluations are not repeated.
+"""
+
+import multiprocessing
+import queue
+import time
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from abcnb import results
+from abcnb.experiments import Experiment, fit
+from abcnb.methods import experiment
+from abcnb.paper import LENGTHS
+
+MAIN_TASKS = (
+    "parity",
+    "addition",
+    "n-by-1",
+    "successor",
+)  # the longest first, for two workers to end together
+MAIN_METHODS = ("vanilla", "abs-place", "abc-places")
+CARRY_SAMPLES = 200
+
+_heard = None
+
+
+def _start_worker(steps_done) -> None:
+    global _heard
+    _heard = steps_done
+    torch.set_num_threads(1)
+
+
+def _run_one(
+    wanted: Experiment, runs: Path, csv: Path, lengths: tuple[int, ...], samples: int, device: str
+) -> tuple[str, list[tuple[int, float]]]:
+    """Fit and evaluate one experiment; returns its name and the percent by length."""
+    run = fit(wanted, runs, device, progress=False, listener=_heard.put)
+    where = "cpu" if device == "auto" and not torch.cuda.is_available() else device
+    where = "cuda" if where == "auto" else where
+    rows, shares = [], []
+    for length in lengths:
+        score = run.evaluate(length, samples, device=where)
+        rows.append(results.row(run, "random", score))
+        shares.append((length, score.exact_match))
+        if wanted.task == "addition":
+            chains = run.evaluate(length, min(CARRY_SAMPLES, samples), "carry", device=where)
+            rows.append(results.row(run, "carry", chains))
+    results.record(csv, rows)
+    name = f"{wanted.task} {wanted.method} seed {wanted.seed}"
+    return f"{name}, {run.metrics['seconds']:.0f} s of training", shares
+
+
+def run_all(
+    wanted: list[Experiment],
+    runs: Path,
+    csv: Path,
+    lengths: tuple[int, ...] = LENGTHS,
+    samples: int = 10_000,
+    workers: int = 2,
+    device: str = "auto",
+) -> list[str]:
+    """Fit and evaluate experiments; results land in the CSV as they come.
+
+    Args:
+        wanted: the experiments, those that others build on first.
+        runs, csv: where runs and results go.
+        lengths, samples: of the test sets; Addition is also tested on full-length carry chains.
+        workers: processes of one thread each.
+        device: `auto`, `cpu` or `cuda`.
+
+    Returns:
+        One line for each experiment that failed; the others went on.
+    """
+    context = multiprocessing.get_context("spawn")
+    steps_done = context.Manager().Queue()
+    total = sum(e.training.steps for e in wanted)
+    failures = []
+    with (
+        ProcessPoolExecutor(workers, context, _start_worker, (steps_done,)) as pool,
+        tqdm(total=total, desc="steps", mininterval=2.0) as bar,
+    ):
+        jobs = {pool.submit(_run_one, e, runs, csv, lengths, samples, device): e for e in wanted}
+        waiting, finished = set(jobs), 0
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=2.0, return_when=FIRST_COMPLETED)
+                _drain(steps_done, bar)
+                for job in done:
+                    finished += 1
+                    e = jobs[job]
+                    if job.exception():
+                        failures.append(f"{e.task} {e.method} seed {e.seed}: {job.exception()}")
+                        bar.write(f"[{finished}/{len(wanted)}] failed: {failures[-1]}")
+                        continue
+                    name, shares = job.result()
+                    text = "  ".join(f"{length}: {results.percent(share)}" for length, share in shares)
+                    bar.write(f"[{finished}/{len(wanted)}] {name} | {text}")
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return failures
+
+
+def _drain(steps_done, bar: tqdm) -> None:
+    while True:
+        try:
+            bar.update(steps_done.get_nowait())
+        except queue.Empty:
+            return
+
+
+def reproduce(
+    preset: str,
+    runs: Path,
+    reports: Path,
+    seeds: tuple[int, ...] = (0,),
+    tasks: tuple[str, ...] = MAIN_TASKS,
+    methods: tuple[str, ...] = MAIN_METHODS,
+    samples: int = 10_000,
+    workers: int = 2,
+    device: str = "auto",
+) -> tuple[str, list[str]]:
+    """The paper's main job: the methods on the tasks, measured beside published.
+
+    Returns:
+        The table as Markdown, and a line for each failure.
+    """
+    started = time.monotonic()
+    wanted = [
+        experiment(task, method, preset, seed)
+        for seed in seeds
+        for method in methods  # Vanilla first: ABC calibrates it
+        for task in tasks
+    ]
+    csv = reports / "results" / "accuracy.csv"
+    failures = run_all(wanted, runs, csv, LENGTHS, samples, workers, device)
+    table = results.read(csv)
+    mine = table["run"].isin([e.digest for e in wanted]) if len(table) else []
+    table = table[mine]
+    minutes = (time.monotonic() - started) / 60
+    hardware = ", ".join(sorted(set(table["hardware"])))
+    text = (
+        f"Preset `{preset}`, seeds {', '.join(map(str, seeds))}, {samples:,} samples a length (fewer where fewer "
+        f"exist), {workers} workers on {hardware}, {minutes:.1f} minutes. Percent exact match, published in "
+        f"parentheses.\n\n{results.comparison(table, LENGTHS)}\n\n"
+    )
+    if "addition" in tasks:
+        text += (
+            f"Addition on {min(CARRY_SAMPLES, samples)} full-length carry chains a length:\n\n"
+            f"{results.comparison(table, LENGTHS, 'carry')}\n"
+        )
+    file = reports / "results" / f"reproduce-{preset}.md"
+    file.write_text(text)
+    return text, failures

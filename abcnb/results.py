@@ -1,0 +1,113 @@
+"""Measured results: the tidy CSV, one row a (task, method, preset, seed, test set, length), and its tables."""
+
+from pathlib import Path
+
+import pandas as pd
+from filelock import FileLock
+
+from abcnb.evaluation import Score, wilson_interval
+from abcnb.experiments import Run
+from abcnb.paper import published
+from abcnb.training import write_atomically
+
+COLUMNS = [
+    "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",
+    "train_steps", "train_seconds", "device",
+    "frame", "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
+]  # fmt: skip
+KEY = ["task", "method", "preset", "seed", "test_set", "length"]
+
+
+def row(run: Run, test_set: str, score: Score) -> dict:
+    """One CSV row. `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest."""
+    e, metrics = run.experiment, run.metrics
+    return {
+        "task": e.task,
+        "method": e.method,
+        "preset": e.preset,
+        "seed": e.seed,
+        "test_set": test_set,
+        "length": score.length,
+        "samples": score.samples,
+        "correct": score.correct,
+        "wrong_digits": score.wrong_digits,
+        "train_steps": metrics["steps"],
+        "train_seconds": metrics["seconds"],
+        "device": metrics["device"],
+        "frame": e.frame,
+        "position": e.model.position,
+        "train_width": e.train_width,
+        "train_numbers": e.train_numbers,
+        "form": e.form,
+        "digits": score.digits,
+        "parameters": metrics["parameters"],
+        "hardware": metrics["hardware"],
+        "run": e.digest,
+    }
+
+
+def read(file: Path) -> pd.DataFrame:
+    """The results so far; empty where there is no file.
+
+    Raises:
+        ValueError: the file has other columns.
+    """
+    if not file.exists():
+        return pd.DataFrame(columns=COLUMNS)
+    table = pd.read_csv(file, keep_default_na=False)
+    if list(table.columns) != COLUMNS:
+        raise ValueError(f"expected the columns {','.join(COLUMNS)} in {file}, got {','.join(table.columns)}")
+    return table
+
+
+def record(file: Path, rows: list[dict]) -> None:
+    """Write rows into the CSV, replacing earlier ones of the same key; safe from many processes at once."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_name(f".{file.name}.lock")):
+        new = pd.DataFrame(rows, columns=COLUMNS)
+        old = read(file)
+        table = pd.concat([old, new]) if len(old) else new
+        table = table.drop_duplicates(KEY, keep="last").sort_values(KEY, kind="stable")
+        write_atomically(file, lambda name: table.to_csv(name, index=False))
+
+
+def percent(value: float) -> str:
+    """A percentage that shows 100 only where nothing was missed."""
+    return "100" if value == 100 else f"{min(value, 99.99):.2f}"
+
+
+def comparison(table: pd.DataFrame, lengths: tuple[int, ...], test_set: str = "random") -> str:
+    """A Markdown table, measured beside published: one row a task and method, one column a length.
+
+    A cell reads `measured (published)`; of several seeds, the mean and the worst: `99.99, worst 99.97`.
+    """
+    chosen = table[table["test_set"] == test_set]
+    head = "| task | method | seeds | " + " | ".join(map(str, lengths)) + " |"
+    lines = [head, "|---|---|---|" + "---|" * len(lengths)]
+    for (task, method), group in chosen.groupby(["task", "method"], sort=False):
+        cells = []
+        for length in lengths:
+            at = group[group["length"] == length]
+            if not len(at):
+                cells.append("not run")
+                continue
+            shares = 100 * at["correct"] / at["samples"]
+            text = percent(shares.mean())
+            if len(at) > 1 and shares.min() < 100:
+                text += f", worst {percent(shares.min())}"
+            known = published(task, method, length) if test_set == "random" else None
+            cells.append(text + (f" ({known:g})" if known is not None else ""))
+        lines.append(f"| {task} | {method} | {group['seed'].nunique()} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def score_lines(scores: list[Score]) -> str:
+    """A plain table of scores with their intervals."""
+    lines = [f"{'length':>8} {'samples':>8} {'correct':>8} {'exact match':>12}   95% interval    wrong digits"]
+    for s in scores:
+        low, high = (100 * bound for bound in wilson_interval(s.correct, s.samples))
+        lines.append(
+            f"{s.length:>8} {s.samples:>8} {s.correct:>8} {percent(s.exact_match):>11}%   "
+            f"{low:6.2f}–{high:6.2f}%   {s.wrong_digits} of {s.digits}"
+        )
+    return "\n".join(lines)

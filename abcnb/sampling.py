@@ -1,0 +1,231 @@
+"""The numbers models are trained and tested on.
+
+Training numbers never exceed the paper's 2^20. A fixed permutation of [0, 2^20] is split 7:1; the held-out
+eighth is never trained on, by any method, and supplies validation and the test sets of up to six digits.
+
+    uniform   drawn evenly from the training numbers (the paper: under 5% have seven digits, 86% have six)
+    even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
+    carry     `even`, but in half the samples most places of the two operands sum to base − 1, so carries
+              travel far (Addition only)
+
+Source: paper, appendix B; the authors' published code draws lengths evenly, their text does not.
+"""
+
+import random
+from functools import lru_cache
+
+import torch
+
+from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
+
+SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
+TRAIN_NUMBERS = ("uniform", "even", "carry")
+CARRY_SHARE = 0.5  # share of `carry` samples that are built, and …
+CARRY_PLACE = 0.85  # … chance that a place of a built sample sums to base − 1
+
+
+@lru_cache(maxsize=1)
+def split_numbers() -> tuple[torch.Tensor, torch.Tensor]:
+    """The training and held-out numbers, each sorted."""
+    order = torch.randperm(LARGEST + 1, generator=torch.Generator().manual_seed(SPLIT_SEED))
+    cut = len(order) * 7 // 8
+    return order[:cut].sort().values, order[cut:].sort().values
+
+
+def numbers_of_length(numbers: torch.Tensor, length: int, base: int) -> torch.Tensor:
+    """The numbers with exactly `length` digits in the base; zero has one digit."""
+    low = 0 if length == 1 else base ** (length - 1)
+    return numbers[(numbers >= low) & (numbers < base**length)]
+
+
+class Sampler:
+    """Draws operands of the training or the held-out numbers.
+
+    Args:
+        task: the task.
+        kind: `uniform`, `even` or `carry`.
+        width: digits that operands are padded to.
+        held_out: draw from the held-out numbers instead of the training numbers.
+        device: where the digits are made.
+
+    Raises:
+        ValueError: unknown kind, `carry` for a task that is not Addition, or a width too small for the sums.
+    """
+
+    def __init__(self, task: Task, kind: str, width: int, held_out: bool = False, device: str = "cpu"):
+        if kind not in TRAIN_NUMBERS:
+            raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
+        if kind == "carry" and task.name != "addition":
+            raise ValueError(f"'carry' numbers are for addition, got the task {task.name!r}; use 'even'")
+        largest = LARGEST if kind == "uniform" else task.base**task.train_length - 1
+        growth = max(2, task.base - 1) if task.operands == 2 else 1  # of a sum or a product by one digit
+        smallest_width = length_of(largest * growth, task.base)
+        if width < smallest_width:
+            raise ValueError(
+                f"expected a width of at least {smallest_width} digits for {task.name} on {kind!r} numbers, "
+                f"got {width}"
+            )
+        self.task, self.kind, self.width = task, kind, width
+        numbers = split_numbers()[held_out]
+        numbers = numbers[numbers >= task.minimum].to(device)
+        if kind != "uniform":
+            by_length = [numbers_of_length(numbers, n + 1, task.base) for n in range(task.train_length)]
+            by_length = [group for group in by_length if len(group)]
+            numbers = torch.cat(by_length)
+            self.counts = torch.tensor([len(group) for group in by_length], device=device)
+        else:
+            self.counts = torch.tensor([len(numbers)], device=device)
+        self.starts = self.counts.cumsum(0) - self.counts
+        self.numbers = numbers
+        self.known = torch.zeros(LARGEST + 1, dtype=torch.bool, device=device)
+        self.known[numbers] = True
+
+    def draw(self, batch: int, generator: torch.Generator) -> Operands:
+        """`batch` operands as digits, units first, each [batch, width]."""
+        a = self._numbers(batch, generator)
+        if self.task.operands == 1:
+            return (digits_of(a, self.width, self.task.base),)
+        if self.task.second_width(self.width) == 1:
+            b = torch.randint(self.task.base, (batch, 1), generator=generator, device=self.numbers.device)
+            return digits_of(a, self.width, self.task.base), b
+        b = self._numbers(batch, generator)
+        if self.kind == "carry":
+            b = self._carrying(a, b, generator)
+        return tuple(digits_of(number, self.width, self.task.base) for number in (a, b))
+
+    def _numbers(self, batch: int, generator: torch.Generator) -> torch.Tensor:
+        device = self.numbers.device
+        group = torch.randint(len(self.counts), (batch,), generator=generator, device=device)
+        fraction = torch.rand(batch, generator=generator, device=device, dtype=torch.float64)
+        return self.numbers[self.starts[group] + (fraction * self.counts[group]).long()]
+
+    def _carrying(self, a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Replace half of b by numbers most of whose places complete a's to base − 1."""
+        base, length = self.task.base, self.task.train_length
+        device = a.device
+        digits = digits_of(a, length, base)
+        complete = torch.rand(digits.shape, generator=generator, device=device) < CARRY_PLACE
+        other = torch.randint(base, digits.shape, generator=generator, device=device)
+        built = torch.where(complete, base - 1 - digits, other)
+        # A built number keeps a's length, so that short chains are seen too.
+        built = torch.where(digits.flip(1).cummax(1).values.flip(1) > 0, built, 0)
+        numbers = (built * base ** torch.arange(length, device=device)).sum(1)
+        chosen = torch.rand(len(a), generator=generator, device=device) < CARRY_SHARE
+        return torch.where(chosen & self.known[numbers.clamp(max=LARGEST)], numbers, b)
+
+
+def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
+    """The `random` test set: distinct samples whose operands have exactly `length` digits.
+
+    min(10^L − 10^(L−1), samples) of them, seeded by task and length alone, so that every method meets the
+    same. Where the trained range covers the length (six digits and fewer) operands are held-out numbers,
+    if there are any; the shortest lengths then have fewer samples. N×1's second operand is any digit.
+    Parity measures length in decimal digits and is handed the bits.
+
+    Returns:
+        Operands as digits, units first, padded to `digits_at(length) + 1`.
+    """
+    _check_test_request(length, samples)
+    generator = _test_generator(task, length, "random")
+    count = samples if length > 6 else min(samples, 10**length - 10 ** (length - 1))
+    # One sample is a row of all its operands' digits, so that distinct samples are distinct rows.
+    rows = _draw_rows(task, length, count, generator)
+    while True:
+        rows = rows[_first_of_each(rows)]
+        if len(rows) >= count or length <= 6:
+            break
+        rows = torch.cat([rows, _draw_rows(task, length, count, generator)])
+    return _split_rows(task, rows[:count], task.digits_at(length) + 1)
+
+
+def carry_operands(task: Task, length: int, samples: int = 200) -> Operands:
+    """The `carry` test set of Addition: a carry starts at the units and travels through every place.
+
+    The units sum to at least the base, every other place to base − 1; both operands have exactly `length`
+    digits, leading digits drawn from 1 to base − 2.
+
+    Raises:
+        ValueError: the task is not Addition.
+    """
+    if task.name != "addition":
+        raise ValueError(f"the 'carry' test set is for addition, got the task {task.name!r}")
+    _check_test_request(length, samples)
+    generator = _test_generator(task, length, "carry")
+    base = task.base
+    a = torch.randint(base, (samples, length), generator=generator)
+    a[:, -1] = torch.randint(1, base - 1, (samples,), generator=generator)
+    b = base - 1 - a
+    a[:, 0] = torch.randint(1, base, (samples,), generator=generator)
+    extra = torch.rand(samples, generator=generator) * a[:, 0]
+    b[:, 0] = base - a[:, 0] + extra.long()
+    pad = torch.zeros(samples, 1, dtype=a.dtype)
+    return torch.cat([a, pad], 1), torch.cat([b, pad], 1)
+
+
+TEST_SETS = {"random": random_operands, "carry": carry_operands}
+
+
+def _check_test_request(length: int, samples: int) -> None:
+    if length < 1 or samples < 1:
+        raise ValueError(f"expected a length and a sample count of at least 1, got {length} and {samples}")
+
+
+def _test_generator(task: Task, length: int, test_set: str) -> torch.Generator:
+    seed = random.Random(f"{task.name} {task.base} {length} {test_set}").getrandbits(60)
+    return torch.Generator().manual_seed(seed)
+
+
+def _draw_rows(task: Task, length: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    """Rows of operand digits, [n, sum of operand lengths]; more than asked for where n is limited."""
+    first_width = task.digits_at(length)
+    widths = [first_width, task.second_width(first_width)][: task.operands]
+    decimal = task.digits_at(length) != length
+    base = 10 if decimal else task.base
+    if base**length - 1 <= LARGEST:
+        numbers = numbers_of_length(split_numbers()[1], length, base)
+        if not len(numbers):
+            numbers = torch.arange(base ** (length - 1) if length > 1 else 0, base**length)
+        pools = [digits_of(numbers, first_width, task.base)]
+        if task.operands == 2:
+            pools.append(pools[0] if widths[1] > 1 else torch.arange(task.base)[:, None])
+        total = len(pools[0]) * (len(pools[1]) if task.operands == 2 else 1)
+        if total <= 4 * count:
+            codes = torch.randperm(total, generator=generator)
+        else:
+            codes = torch.randint(total, (2 * count,), generator=generator)
+        indices = [codes % len(pools[0]), torch.div(codes, len(pools[0]), rounding_mode="floor")]
+        return torch.cat([pool[index] for pool, index in zip(pools, indices, strict=False)], dim=1)
+    if decimal:
+        return _bits_of_random_decimals(length, first_width, count, generator)
+    rows = [torch.randint(task.base, (count, width), generator=generator) for width in widths]
+    for operand in rows:
+        if operand.shape[1] == length:
+            operand[:, -1] = torch.randint(1, task.base, (count,), generator=generator)
+    return torch.cat(rows, dim=1)
+
+
+def _bits_of_random_decimals(length: int, bits: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    draw = random.Random(int(torch.randint(2**60, (1,), generator=generator)))
+    low, high = 10 ** (length - 1), 10**length
+    texts = "".join(f"{draw.randrange(low, high):0{bits}b}" for _ in range(count))
+    ascii_bits = torch.frombuffer(bytearray(texts.encode()), dtype=torch.uint8).view(count, bits)
+    return (ascii_bits - ord("0")).long().flip(1)
+
+
+def _first_of_each(rows: torch.Tensor) -> torch.Tensor:
+    """Indices of the first occurrence of each distinct row, in order."""
+    _, group = torch.unique(rows, dim=0, return_inverse=True)
+    first = torch.full((int(group.max()) + 1,), len(rows))
+    first.scatter_reduce_(0, group, torch.arange(len(rows)), "amin")
+    return first.sort().values
+
+
+def _split_rows(task: Task, rows: torch.Tensor, width: int) -> Operands:
+    """Cut rows into operands and pad each with zeros on its most significant side."""
+    widths = [width, task.second_width(width)][: task.operands]
+    lengths = [width - 1, rows.shape[1] - (width - 1)]
+    parts = rows.split(lengths[: task.operands], dim=1)
+    return tuple(
+        torch.nn.functional.pad(part, (0, target - part.shape[1]))
+        for part, target in zip(parts, widths, strict=True)
+    )

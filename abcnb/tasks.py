@@ -1,0 +1,359 @@
+"""The arithmetic tasks: how operands become a source sequence and a label.
+
+Worked example, Addition at width 4: operands 123 and 748 are padded to `0123` and `0748`; the natural
+source is `$0123+0748&`, the aligned one `$+00172438&`. The label is 871 written units first, because a
+carry travels from units upwards and the decoder can then follow it: `1780&`. The decoder is fed `$1780`.
+
+Digits are held units first, shape [batch, width], so that column p is place p.
+
+Source: paper, section 2 (tasks), appendix B (numbers, lengths); version 002, section 3.1 (Parity's
+scratchpad) and appendix C (ListOps).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from abcnb.layout import Layout, aligned_layout, natural_layout, unary_layout
+from abcnb.tokens import (
+    CHARACTERS,
+    END_ID,
+    ID_OF_DIGIT,
+    IDS,
+    PAPER_VOCABULARY,
+    START_ID,
+)
+
+LARGEST = 2**20  # no longer number is ever trained on
+Operands = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences ready for the model.
+
+    Attributes:
+        source: [batch, source columns], token ids.
+        target: [batch, rows], the label's digits, units first, then the end token.
+        layout: coordinates of the source columns.
+    """
+
+    source: torch.Tensor
+    target: torch.Tensor
+    layout: Layout
+
+    @property
+    def decoder_input(self) -> torch.Tensor:
+        """[batch, rows], the target shifted right behind the start token."""
+        start = torch.full_like(self.target[:, :1], START_ID)
+        return torch.cat([start, self.target[:, :-1]], dim=1)
+
+
+def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
+    """Digits of a number given as per-place sums.
+
+    Args:
+        sums: [batch, width] integers of any size, units first; negative sums borrow.
+        base: the base of the digits.
+
+    Returns:
+        [batch, width] digits, modulo base**width.
+    """
+    digits = torch.empty_like(sums)
+    carry = torch.zeros_like(sums[:, 0])
+    for place in range(sums.shape[1]):
+        total = sums[:, place] + carry
+        carry = torch.div(total, base, rounding_mode="floor")
+        digits[:, place] = total - carry * base
+    return digits
+
+
+def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
+    """Digits of 64-bit integers, units first: [batch] to [batch, width]."""
+    powers = base ** torch.arange(width, device=numbers.device)
+    return torch.div(numbers[:, None], powers, rounding_mode="floor") % base
+
+
+class Task:
+    """One arithmetic task in one base.
+
+    A new task is a subclass with a `name` and a `label`, plus one `register` line.
+
+    Attributes:
+        name: the task's name in code and on the command line.
+        operands: 1 or 2.
+        forms: the source forms it can be written in; the first is its natural one.
+        symbol: the operator's character, if it has one.
+        minimum: the smallest number drawn.
+        base: the base of the digits, 2 to 16.
+        train_length: digits of the longest numbers of the `even` training numbers; training pads to one more.
+    """
+
+    name: str
+    operands = 1
+    forms = ("natural",)
+    symbol = ""
+    minimum = 0
+    default_base = 10
+
+    def __init__(self, base: int | None = None):
+        self.base = base or self.default_base
+        if not 2 <= self.base <= 16:
+            raise ValueError(f"expected a base from 2 to 16, got {base}")
+        # The longest length whose every number is at most 2^20: six decimal digits, twenty bits.
+        self.train_length = length_of(LARGEST, self.base) - 1
+
+    @property
+    def vocabulary_size(self) -> int:
+        """15, the paper's, unless the base or the operator needs further tokens."""
+        highest = max(IDS[character] for character in "0" + CHARACTERS[: min(self.base, 10)] + self.symbol)
+        highest = max(highest, int(ID_OF_DIGIT[self.base - 1]))
+        return max(PAPER_VOCABULARY, highest + 1)
+
+    def label(self, *operands: torch.Tensor) -> torch.Tensor:
+        """The label's digits, units first, from the operands' digits, each [batch, width]."""
+        raise TypeError(f"the task {self.name!r} does not define label()")
+
+    def digits_at(self, length: int) -> int:
+        """Digits, in the task's base, of the longest number of `length` digits of the test's measure."""
+        return length
+
+    def second_width(self, width: int) -> int:
+        """Digits of the second operand when the first has `width`."""
+        return width
+
+    @lru_cache(maxsize=64)  # noqa: B019  tasks live as long as the program
+    def layout(self, width: int, form: str = "natural") -> Layout:
+        """The layout of a source of this width and form."""
+        self._check_form(form)
+        return unary_layout(width, operator=bool(self.symbol))
+
+    def _check_form(self, form: str) -> None:
+        if form not in self.forms:
+            raise ValueError(f"the task {self.name!r} is written in forms {', '.join(self.forms)}, got {form!r}")
+
+    def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
+        """Token ids of the source, [batch, columns]."""
+        self._check_form(form)
+        (a,) = operands
+        return self._join("$" + self.symbol, _most_significant_first(a), "&")
+
+    def _join(self, *parts: str | torch.Tensor) -> torch.Tensor:
+        """Concatenate literal characters and [batch, n] token ids."""
+        ids = next(part for part in parts if isinstance(part, torch.Tensor))
+        columns = [
+            part
+            if isinstance(part, torch.Tensor)
+            else torch.tensor([IDS[c] for c in part], device=ids.device).expand(len(ids), -1)
+            for part in parts
+        ]
+        return torch.cat(columns, dim=1)
+
+    def batch(self, operands: Operands, form: str = "natural") -> Batch:
+        """Source and target of operands given as digits."""
+        label = ID_OF_DIGIT.to(operands[0].device)[self.label(*operands)]
+        target = torch.cat([label, torch.full_like(label[:, :1], END_ID)], dim=1)
+        return Batch(self.source(operands, form), target, self.layout(operands[0].shape[1], form))
+
+    def parse(self, text: str) -> Operands:
+        """Operands typed by a person, as digits of batch 1, padded one digit beyond the longest.
+
+        Raises:
+            ValueError: not the task's syntax, or a digit that its base does not have.
+        """
+        texts = self._split(text.replace(" ", ""))
+        alphabet = "0123456789abcdef"[: self.base]
+        for operand in texts:
+            wrong = sorted(set(operand.lower()) - set(alphabet))
+            if wrong or not operand:
+                got = f"the character {wrong[0]!r}" if wrong else "nothing"
+                raise ValueError(
+                    f"expected {self.syntax} with digits {alphabet[0]} to {alphabet[-1]}, got {got} in {text!r}"
+                )
+        width = max(len(operand) for operand in texts) + 1
+        widths = [width, self.second_width(width)][: self.operands]
+        if len(texts) == 2 and widths[1] < len(texts[1]):
+            raise ValueError(f"expected a single-digit second operand, got {texts[1]!r} in {text!r}")
+        return tuple(
+            torch.tensor([[alphabet.index(c) for c in reversed(operand.lower().rjust(w, "0"))]])
+            for operand, w in zip(texts, widths, strict=True)
+        )
+
+    @property
+    def syntax(self) -> str:
+        """How a person writes an input."""
+        return f"NUMBER{self.symbol}NUMBER" if self.operands == 2 else f"{self.symbol}NUMBER"
+
+    def _split(self, text: str) -> list[str]:
+        if self.operands == 1:
+            return [text.removeprefix(self.symbol)]
+        parts = text.split(self.symbol)
+        if len(parts) != 2:
+            raise ValueError(f"expected {self.syntax}, got {text!r}")
+        return parts
+
+    def read(self, output: str) -> str:
+        """What a person reads off an output's text (digits units first, up to the end token)."""
+        return output.partition("&")[0][::-1].lstrip("0") or "0"
+
+
+def _most_significant_first(digits: torch.Tensor) -> torch.Tensor:
+    return ID_OF_DIGIT.to(digits.device)[digits.flip(1)]
+
+
+def length_of(number: int, base: int) -> int:
+    """Digits of a number in a base; zero has one."""
+    length = 1
+    while number >= base:
+        number //= base
+        length += 1
+    return length
+
+
+class Successor(Task):
+    """S(n) = n + 1."""
+
+    name = "successor"
+
+    def label(self, a: torch.Tensor) -> torch.Tensor:
+        sums = a.clone()
+        sums[:, 0] += 1
+        return propagate_carries(sums, self.base)
+
+
+class Addition(Task):
+    """a + b."""
+
+    name = "addition"
+    operands = 2
+    forms = ("natural", "aligned")
+    symbol = "+"
+
+    def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return propagate_carries(a + b, self.base)
+
+    @lru_cache(maxsize=64)  # noqa: B019
+    def layout(self, width: int, form: str = "natural") -> Layout:
+        self._check_form(form)
+        return aligned_layout(width) if form == "aligned" else natural_layout(width)
+
+    def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
+        self._check_form(form)
+        a, b = (_most_significant_first(operand) for operand in operands)
+        if form == "natural":
+            return self._join("$", a, self.symbol, b, "&")
+        interleaved = torch.stack([a, b.expand_as(a)], dim=2).flatten(1)
+        return self._join("$" + self.symbol, interleaved, "&")
+
+
+class NByOne(Addition):
+    """a × b for a single-digit b."""
+
+    name = "n-by-1"
+    symbol = "*"
+
+    def second_width(self, width: int) -> int:
+        return 1
+
+    def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return propagate_carries(a * b, self.base)
+
+    @lru_cache(maxsize=64)  # noqa: B019
+    def layout(self, width: int, form: str = "natural") -> Layout:
+        self._check_form(form)
+        return aligned_layout(width) if form == "aligned" else natural_layout(width, second_is_digit=True)
+
+
+class Scratchpad(Task):
+    """A reduction y_i = y_{i-1} ⊕ x_i written out digit by digit, from the right."""
+
+    def read(self, output: str) -> str:
+        return output.partition("&")[0][-1:]
+
+
+class Parity(Scratchpad):
+    """y_i = y_{i-1} xor x_i over the bits; the last bit written is the parity."""
+
+    name = "parity"
+    default_base = 2
+
+    def label(self, a: torch.Tensor) -> torch.Tensor:
+        return torch.cumsum(a, dim=1) % 2
+
+    def digits_at(self, length: int) -> int:
+        """Bits of the longest number of `length` decimal digits."""
+        return (10**length - 1).bit_length()
+
+
+class ParityClassification(Parity):
+    """One bit, the parity, with no scratchpad."""
+
+    name = "parity-classification"
+
+    def label(self, a: torch.Tensor) -> torch.Tensor:
+        return a.sum(1, keepdim=True) % 2
+
+
+class ListOpsSum(Scratchpad):
+    """SM: the sum of the arguments modulo the base."""
+
+    name = "listops-sm"
+    symbol = "%"
+
+    def label(self, a: torch.Tensor) -> torch.Tensor:
+        return torch.cumsum(a, dim=1) % self.base
+
+
+class ListOpsMax(Scratchpad):
+    """MAX of the arguments."""
+
+    name = "listops-max"
+    symbol = ">"
+
+    def label(self, a: torch.Tensor) -> torch.Tensor:
+        return torch.cummax(a, dim=1).values
+
+
+class ListOpsMin(Scratchpad):
+    """MIN of the arguments; padding zeros count as arguments."""
+
+    name = "listops-min"
+    symbol = "<"
+
+    def label(self, a: torch.Tensor) -> torch.Tensor:
+        return torch.cummin(a, dim=1).values
+
+
+TASKS: dict[str, type[Task]] = {}
+
+
+def register(task: type[Task]) -> type[Task]:
+    """Make a task known by its name."""
+    TASKS[task.name] = task
+    return task
+
+
+for _task in (
+    Successor,
+    Addition,
+    Parity,
+    ParityClassification,
+    NByOne,
+    ListOpsSum,
+    ListOpsMax,
+    ListOpsMin,
+):
+    register(_task)
+
+
+@lru_cache(maxsize=32)
+def get_task(name: str, base: int | None = None) -> Task:
+    """The task of that name; one instance per name and base.
+
+    Raises:
+        ValueError: unknown name, or a base outside 2 to 16.
+    """
+    if name not in TASKS:
+        raise ValueError(f"expected a task among {', '.join(TASKS)}, got {name!r}")
+    return TASKS[name](base)

@@ -1,0 +1,34 @@
+"""The character-level vocabulary: text to token ids and back.
+
+Source: paper, version "From Interpolation to Extrapolation", section 3.2: fifteen tokens, the ten digits,
+`+`, `*`, and `$`, `&`, `@` for start, end and padding. Bases above ten add the digits `a` to `f`; ListOps
+adds its three operators. The paper's fifteen come first, so a decimal task's ids are the paper's.
+"""
+
+import torch
+
+START, END, PAD = "$", "&", "@"
+CHARACTERS = "0123456789+*$&@" + "abcdef" + "%><"
+IDS = {character: i for i, character in enumerate(CHARACTERS)}
+START_ID, END_ID, PAD_ID = IDS[START], IDS[END], IDS[PAD]
+PAPER_VOCABULARY = 15
+
+# `id_of_digit[d]` is the token of digit d, for digits 0 to 15.
+ID_OF_DIGIT = torch.tensor([IDS[character] for character in "0123456789abcdef"])
+
+
+def encode(text: str) -> torch.Tensor:
+    """Token ids of a text, shape [len(text)].
+
+    Raises:
+        ValueError: a character is not in the vocabulary.
+    """
+    unknown = sorted(set(text) - set(CHARACTERS))
+    if unknown:
+        raise ValueError(f"expected characters among {CHARACTERS!r}, got {''.join(unknown)!r} in {text[:60]!r}")
+    return torch.tensor([IDS[character] for character in text], dtype=torch.long)
+
+
+def decode(ids: torch.Tensor) -> str:
+    """Text of a one-dimensional tensor of token ids."""
+    return "".join(CHARACTERS[i] for i in ids.tolist())

@@ -1,0 +1,229 @@
+"""The training loop: schedule, progress, checkpoint, resume, stop rule. It knows no task and no method.
+
+Interrupted and called again with the same folder, training goes on from its last checkpoint and, on a CPU,
+ends bit-equal to an uninterrupted run.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, safe_open, save_file
+from tqdm import tqdm
+
+from abcnb.model import Transformer
+from abcnb.tasks import Batch
+
+CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained.
+
+    Attributes:
+        steps: optimizer steps; the learning rate falls to zero over them.
+        batch_size: samples a step.
+        learning_rate: its peak. The paper's text has 1e-5, the authors' code 1e-4.
+        warmup_steps: steps over which it rises linearly.
+        weight_decay: of AdamW.
+        clip: largest gradient norm.
+        validate_every: steps between validations.
+        validation_samples: held-out samples in each.
+        stop_error_rate: stop once the validation's digit error rate is at most this at three validations
+            in a row; −1 runs the schedule to its end.
+        precision: `fp32`, `bf16` (autocast), or `auto`: bf16 on CUDA, fp32 elsewhere.
+        compile: run the model through `torch.compile`; on a CPU it was measured not to pay.
+    """
+
+    steps: int = 1500
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    warmup_steps: int = 100
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    validate_every: int = 100
+    validation_samples: int = 1000
+    stop_error_rate: float = -1.0
+    precision: str = "auto"
+    compile: bool = False
+
+    def __post_init__(self):
+        if min(self.steps, self.batch_size, self.validate_every, self.validation_samples) < 1:
+            raise ValueError(f"expected steps, batch_size and validation sizes of at least 1, got {self}")
+        if not 0 < self.learning_rate < 1 or self.clip <= 0 or self.warmup_steps < 0:
+            raise ValueError(f"expected a learning rate in (0, 1), a positive clip, warm-up ≥ 0, got {self}")
+        if self.precision not in ("auto", "fp32", "bf16"):
+            raise ValueError(f"expected precision auto, fp32 or bf16, got {self.precision!r}")
+
+
+class Data(Protocol):
+    """Where batches come from."""
+
+    def train(self, size: int, generator: torch.Generator) -> Batch: ...
+
+    def validation(self, size: int, generator: torch.Generator) -> Batch: ...
+
+
+def learning_rate(config: TrainingConfig, step: int) -> float:
+    """Linear warm-up, then half a cosine down to zero; `step` counts from 0."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
+    share = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+
+
+def pick_device(device: str = "auto") -> torch.device:
+    """`auto` is CUDA where there is one.
+
+    Raises:
+        ValueError: a device that this machine does not have.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device not in ("cpu", "cuda") and not device.startswith("cuda:"):
+        raise ValueError(f"expected a device among auto, cpu, cuda, got {device!r}")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"expected a CUDA device for {device!r}, but torch finds none; use 'cpu' or 'auto'")
+    return torch.device(device)
+
+
+def train(
+    model: Transformer,
+    data: Data,
+    config: TrainingConfig,
+    seed: int,
+    folder: Path | None = None,
+    label: str = "training",
+    progress: bool = True,
+    listener: Callable[[int], None] | None = None,
+) -> list[dict]:
+    """Train a model in place.
+
+    Args:
+        model: on the device to train on.
+        data: batches on that device.
+        config: the schedule.
+        seed: of the batches and of dropout.
+        folder: where the checkpoint lives; None keeps none. A checkpoint found there is resumed.
+        label: text of the progress bar.
+        progress: show the bar.
+        listener: called at each validation with the steps done since the last one.
+
+    Returns:
+        One record a validation: step, seconds, loss, exact_match (percent), digit_error_rate.
+    """
+    device = model.device
+    generator = torch.Generator(device=device).manual_seed(seed)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    autocast = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+    forward = torch.compile(model) if config.compile else model
+    validation = data.validation(config.validation_samples, torch.Generator(device=device).manual_seed(seed + 1))
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.manual_seed(seed)
+        step, history, seconds = 0, [], 0.0
+        checkpoint = folder / CHECKPOINT if folder else None
+        if checkpoint and checkpoint.exists():
+            step, history, seconds = _resume(checkpoint, model, optimizer, generator)
+        started = saved = time.monotonic()
+        heard = 0
+        bar = tqdm(total=config.steps, initial=step, desc=label, disable=not progress, mininterval=1.0)
+        while step < config.steps:
+            model.train()
+            batch = data.train(config.batch_size, generator)
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
+                logits = forward(batch)
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.target.flatten())
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(config, step)
+            optimizer.step()
+            step += 1
+            bar.update()
+            if step % config.validate_every == 0 or step == config.steps:
+                spent = seconds + time.monotonic() - started
+                record = _validate(model, validation) | {"step": step, "loss": loss.item()}
+                history.append(record | {"seconds": round(spent, 1)})
+                if listener:
+                    listener(step - heard)
+                    heard = step
+                bar.set_postfix(loss=f"{record['loss']:.4f}", exact=f"{record['exact_match']:.1f}%")
+                if _converged(history, config):
+                    break
+                if not math.isfinite(record["loss"]):
+                    raise ValueError(f"the loss is {record['loss']} at step {step}; lower learning_rate")
+            if checkpoint and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                spent = seconds + time.monotonic() - started
+                _save(checkpoint, model, optimizer, generator, step, history, spent)
+                saved = time.monotonic()
+        bar.close()
+    return history
+
+
+@torch.no_grad()
+def _validate(model: Transformer, batch: Batch) -> dict:
+    model.eval()
+    wrong = (model(batch).argmax(-1) != batch.target).sum(1)
+    return {
+        "exact_match": 100.0 * (wrong == 0).float().mean().item(),
+        "digit_error_rate": wrong.sum().item() / batch.target.numel(),
+    }
+
+
+def _converged(history: list[dict], config: TrainingConfig) -> bool:
+    last = history[-3:]
+    return len(last) == 3 and all(record["digit_error_rate"] <= config.stop_error_rate for record in last)
+
+
+def write_atomically(file: Path, write) -> None:
+    """Let `write(temporary)` make a file, then give it its name, so that no half-written file is ever seen."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _save(file, model, optimizer, generator, step, history, seconds) -> None:
+    """Weights, optimizer and generator states in one file, so that they always belong together."""
+    tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value.clone() for name, value in state.items()}
+    tensors |= {"generator": generator.get_state(), "dropout": torch.get_rng_state()}
+    if model.device.type == "cuda":
+        tensors["dropout_cuda"] = torch.cuda.get_rng_state(model.device)
+    metadata = {"step": str(step), "seconds": str(seconds), "history": json.dumps(history)}
+    write_atomically(file, lambda name: save_file(tensors, name, metadata))
+
+
+def _resume(file, model, optimizer, generator) -> tuple[int, list[dict], float]:
+    tensors = load_file(file)
+    with safe_open(file, "pt") as opened:
+        metadata = opened.metadata()
+    model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
+    state: dict[int, dict] = {}
+    for key, value in tensors.items():
+        if key.startswith("optimizer."):
+            _, index, name = key.split(".")
+            state.setdefault(int(index), {})[name] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    generator.set_state(tensors["generator"])
+    torch.set_rng_state(tensors["dropout"])
+    if "dropout_cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["dropout_cuda"], model.device)
+    return int(metadata["step"]), json.loads(metadata["history"]), float(metadata["seconds"])
