@@ -18,10 +18,12 @@ from abcnb.training import pick_device
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Small Transformers that learn arithmetic and generalize in length.",
 )
+
+# typer's and click's base of all errors in arguments; typer keeps its own copy of click in some versions.
+CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all trained models.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -36,21 +38,21 @@ _LENGTHS = " ".join(map(str, LENGTHS))
 _PRESET_HELP = "; ".join(f"{name}: {text}" for name, text in PRESETS.items())
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in text.replace(",", " ").split())
     except ValueError:
         raise ValueError(f"expected whole numbers separated by commas or spaces, got {text!r}") from None
-    if not numbers or min(numbers) < 0:
-        raise ValueError(f"expected one whole number or more, none negative, got {text!r}")
+    if not numbers or min(numbers) < least:
+        raise ValueError(f"expected one whole number or more, each at least {least}, got {text!r}")
     return numbers
 
 
 def _find(run: str, runs: Path) -> Run:
     """A run by its folder, or by the start of its hash."""
-    if Path(run).is_dir():
+    if Path(run).is_dir() or len(Path(run).parts) != 1:
         return load_run(Path(run))
-    found = [folder for folder in runs.glob(f"{run}*") if folder.is_dir()] if run else []
+    found = [folder for folder in runs.iterdir() if folder.name.startswith(run)] if runs.is_dir() else []
     if len(found) != 1:
         some = "no run" if not found else f"{len(found)} runs"
         raise ValueError(f"expected a run's folder or the start of one's hash in {runs}, got {run!r}: {some}")
@@ -117,6 +119,7 @@ def predict_command(
     from abcnb.decoding import greedy_decode
     from abcnb.tokens import decode
 
+    torch.set_num_threads(1)
     found, where = _find(run, runs), pick_device(device)
     e = found.experiment
     task = e.get_task()
@@ -173,7 +176,7 @@ def reproduce_command(
         preset,
         runs,
         reports,
-        _numbers(seeds),
+        _numbers(seeds, least=0),
         tuple(tasks.replace(",", " ").split()) or MAIN_TASKS,
         tuple(methods.replace(",", " ").split()) or MAIN_METHODS,
         samples,
@@ -200,14 +203,19 @@ def bench_command(
 
 def main() -> None:
     """Run the command line; what is wrong with an input is one line and exit status 2."""
+    arguments = sys.argv[1:] or ["--help"]
     try:
-        app(standalone_mode=True)
-    except (ValueError, FileNotFoundError, PermissionError) as error:
+        status = app(arguments, prog_name="python -m abcnb", standalone_mode=False)
+    except CommandLineError as error:
+        print(f"abcnb: {error.format_message()} Got: {' '.join(arguments)}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except (ValueError, OSError) as error:
         print(f"abcnb: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         print("abcnb: interrupted; the same command goes on from here", file=sys.stderr)
         raise SystemExit(130) from None
+    raise SystemExit(status if isinstance(status, int) else 0)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ def bench_calibration() -> str:
     if not torch.allclose(vectorised(), torch.tensor(looped), atol=1e-4):
         raise RuntimeError("the vectorised calibration differs from the plain loops")
     fast = seconds(vectorised, 50)
-    return f"calibration [8, 62, 125] to 62 × 125: loops {loops:.2f} s, ours {1000 * fast:.2f} ms: {loops / fast:,.0f}×"
+    times = f"loops {loops:.1f} s, ours {1000 * fast:.2f} ms: {loops / fast:,.0f}×"
+    return f"calibration [8, 62, 125] to 62 × 125: {times}"
 
 
 def _lined_addition() -> tuple[Experiment, LineBias, LineBias]:

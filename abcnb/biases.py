@@ -42,6 +42,7 @@ class ALiBi:
     def __init__(self, heads: int):
         if heads < 1 or heads & (heads - 1):
             raise ValueError(f"expected a power of two for ALiBi's heads, got {heads}")
+        self.heads = heads
         self.slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
 
     def __call__(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:

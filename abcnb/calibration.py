@@ -47,7 +47,8 @@ class CalibrationConfig:
         min_support: share of the matrix's rows that a line must cross to be kept. Text and code: 0.
         value: bias on kept cells: `centred` on the head's maximum (text), `raw` (code), or `zero`.
         layer: attention of the `last` decoder layer for all layers (text and code), or of `each` its own.
-        empty_head: a head with no kept line becomes `transparent` (text and code) or keeps its `strongest`.
+        empty_head: a head with no kept line becomes `transparent` (text and code) or keeps its `strongest`
+            among those long enough.
         closed_rows: a row that no line reaches becomes `transparent` (code, in effect; silent in the text)
             or opens the `nearest` end of its head's lines.
     """
@@ -239,10 +240,11 @@ def line_table(
         mean, deviation = d.mean(1, keepdim=True), d.std(1, correction=0, keepdim=True)
         z_score[:, chosen] = (d - mean) / deviation.clamp(min=1e-12)
         compared[:, chosen] = d - d.amax(1, keepdim=True) if config.threshold_on == "centred" else d
-        threshold[:, chosen] = kappa * deviation + mean
+        # The margin keeps rounding noise around equal lines from counting as a pattern.
+        threshold[:, chosen] = kappa * deviation + mean + 1e-6 * mean.abs()
     long_enough = support >= config.min_support * n_rows
     kept = (compared > threshold) & long_enough
-    if config.empty_head == "strongest":
+    if config.empty_head == "strongest" and bool(long_enough.any()):
         strongest = strength.masked_fill(~long_enough, float("-inf")).argmax(1)
         empty = ~kept.any(1)
         kept[empty, strongest[empty]] = True

@@ -30,11 +30,11 @@ from abcnb.calibration import AveragedAttention, Calibration, CalibrationConfig,
 from abcnb.evaluation import Score, evaluate
 from abcnb.lines import LineBias, cross_window, self_window
 from abcnb.model import ModelConfig, Transformer
-from abcnb.sampling import TRAIN_NUMBERS, Sampler
+from abcnb.sampling import Sampler, check_numbers
 from abcnb.tasks import Batch, Task, get_task
 from abcnb.training import CHECKPOINT, TrainingConfig, pick_device, train, write_atomically
 
-RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever a notebook is run from
+RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 BIASES = ("none", "alibi", "window", "calibrated")
 
 
@@ -77,14 +77,13 @@ class Experiment:
     interpolation: "Experiment | None" = None
 
     def __post_init__(self):
+        if self.seed < 0:
+            raise ValueError(f"expected a seed of at least 0, got {self.seed}")
         task = self.get_task()
         task.layout(self.train_width, self.form)
+        check_numbers(task, self.train_numbers, self.train_width)
         if self.bias not in BIASES:
             raise ValueError(f"expected a bias among {', '.join(BIASES)}, got {self.bias!r}")
-        if self.train_numbers not in TRAIN_NUMBERS:
-            raise ValueError(
-                f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {self.train_numbers!r}"
-            )
         if (self.bias == "window") != (self.window is not None):
             raise ValueError("the window is given exactly where the bias is 'window'")
         if (self.bias == "calibrated") != (self.calibration is not None and self.interpolation is not None):
@@ -161,10 +160,16 @@ def with_settings(experiment: Experiment, settings: list[str]) -> Experiment:
         key, equals, text = setting.partition("=")
         if not equals:
             raise ValueError(f"expected a setting of the form key=value, got {setting!r}")
-        experiment = _set(experiment, key.strip(), text.strip(), key)
+        key, text = key.strip(), text.strip()
         if key in ("base", "width", "model.heads", "seed") and experiment.interpolation:
-            inner = _set(experiment.interpolation, key, text.strip(), key)
-            experiment = replace(experiment, interpolation=inner)
+            # Both at once: an experiment checks that they agree.
+            inner = _set(experiment.interpolation, key, text, key)
+            apart = _set(replace(experiment, bias="none", calibration=None, interpolation=None), key, text, key)
+            experiment = replace(
+                apart, bias=experiment.bias, calibration=experiment.calibration, interpolation=inner
+            )
+        else:
+            experiment = _set(experiment, key, text, key)
     return experiment
 
 
@@ -255,8 +260,17 @@ class Run:
         """The (self, cross) biases the model was trained with."""
         if self.experiment.bias != "calibrated":
             return written_biases(self.experiment)
+        layers = self.experiment.model.decoder_layers if self.experiment.calibration.layer == "each" else 1
+        missing = [
+            name
+            for kind in ("self", "cross")
+            for layer in range(layers)
+            if not (self.folder / (name := f"{kind}-{layer}.json")).is_file()
+        ]
+        if missing:
+            raise ValueError(f"the line bias {missing[0]} is missing")
         selves, crosses = (
-            tuple(LineBias.load(file) for file in sorted(self.folder.glob(f"{kind}-*.json")))
+            tuple(LineBias.load(self.folder / f"{kind}-{layer}.json") for layer in range(layers))
             for kind in ("self", "cross")
         )
         return selves, crosses
@@ -277,16 +291,30 @@ class Run:
     def evaluate(self, length: int, samples: int = 10_000, test_set: str = "random", device="cpu") -> Score:
         """Exact match at one length; measured once and then remembered in the run's folder."""
         file, key = self.folder / "evaluations.json", f"{test_set} {length} {samples}"
-        known = json.loads(file.read_text()) if file.exists() else {}
+        known = self._evaluations(file)
         if key not in known:
             e = self.experiment
             measured = evaluate(self.model(device), e.get_task(), e.form, length, samples, test_set)
             with FileLock(self.folder / ".lock"):
-                known = json.loads(file.read_text()) if file.exists() else {}
+                known = self._evaluations(file)
                 known[key] = asdict(measured)
                 content = json.dumps(known, indent=1)
                 write_atomically(file, lambda name: name.write_text(content))
         return Score(**known[key])
+
+    @staticmethod
+    def _evaluations(file: Path) -> dict[str, dict]:
+        if not file.exists():
+            return {}
+        try:
+            known = json.loads(file.read_text())
+            for content in known.values():
+                Score(**content)
+        except (json.JSONDecodeError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"expected scores as JSON in {file}, got: {error}; delete it to measure again"
+            ) from None
+        return known
 
 
 def load_run(folder: Path) -> Run:
@@ -302,7 +330,9 @@ def load_run(folder: Path) -> Run:
     try:
         run = Run(folder, from_dict(Experiment, json.loads((folder / "config.json").read_text())))
         run.model()
-        json.loads((folder / "metrics.json").read_text())
+        missing = [key for key in ("history", "steps", "seconds", "device") if key not in run.metrics]
+        if missing:
+            raise ValueError(f"metrics.json without {missing[0]!r}")
     except (ValueError, RuntimeError, SafetensorError, KeyError, AttributeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"expected a run of this version of abcnb in {folder}, got: {reason}") from error
@@ -344,7 +374,8 @@ def fit(
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(runs / f".{experiment.digest}.lock"):
         if (folder / "metrics.json").exists():
-            return load_run(folder)
+            load_run(folder)  # says what is wrong with it, if anything is
+            return Run(folder, experiment)
         interpolation = experiment.interpolation
         base = fit(interpolation, runs, device, progress, listener) if interpolation else None
         config = json.dumps(asdict(experiment), indent=1)

@@ -118,8 +118,6 @@ class Layout:
 def _layout(digits: list[torch.Tensor], outside: list[tuple[int, int]], total: int) -> Layout:
     """A layout from each operand's digit columns, most significant first, and its (left, right) neighbours."""
     width = len(digits[0])
-    if width < 1:
-        raise ValueError(f"expected a width of at least 1 digit, got {width}")
     digit_places = torch.full((total,), NO_PLACE)
     column_of_place = torch.empty(len(digits), width + 2, dtype=torch.long)
     for segment, (columns, (left, right)) in enumerate(zip(digits, outside, strict=True)):
@@ -130,8 +128,14 @@ def _layout(digits: list[torch.Tensor], outside: list[tuple[int, int]], total: i
     return Layout(width, torch.arange(total), total, column_of_place, structural, digit_places, units_column)
 
 
+def _check_width(width: int) -> None:
+    if width < 1:
+        raise ValueError(f"expected a width of at least 1 digit, got {width}")
+
+
 def unary_layout(width: int, operator: bool = False) -> Layout:
     """`$ a_w … a_1 &`, or `$ ⊕ a_w … a_1 &` with a leading operator (ListOps)."""
+    _check_width(width)
     first = 2 if operator else 1
     end = first + width
     return _layout([torch.arange(first, end)], [(first - 1, end)], end + 1)
@@ -139,6 +143,7 @@ def unary_layout(width: int, operator: bool = False) -> Layout:
 
 def natural_layout(width: int, second_is_digit: bool = False) -> Layout:
     """`$ a_w … a_1 + b_w … b_1 &`, or `$ a_w … a_1 * b &` with a single-digit, structural b."""
+    _check_width(width)
     a, operator = torch.arange(1, 1 + width), 1 + width
     if second_is_digit:
         return _layout([a], [(0, operator)], width + 4)
@@ -148,5 +153,6 @@ def natural_layout(width: int, second_is_digit: bool = False) -> Layout:
 
 def aligned_layout(width: int) -> Layout:
     """`$ + a_w b_w … a_1 b_1 &`; N×1 repeats its single digit b after every digit of a."""
+    _check_width(width)
     end = 2 + 2 * width
     return _layout([torch.arange(2, end, 2), torch.arange(3, end, 2)], [(1, end), (1, end)], end + 1)

@@ -18,6 +18,7 @@ one frame: both names mean distances between steps, except that a vertical line 
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -115,7 +116,7 @@ class LineBias:
         lines: the open lines of all heads.
         closed_rows: what a row becomes that none of its head's lines reaches: `transparent` (all 0: what
             the authors' −1e6 on a whole row amounts to after the softmax), or `nearest` (the cell in which
-            the closest of the head's lines ends).
+            the closest of the head's lines ends, or, were that in the future, the row's own step).
 
     Raises:
         ValueError: an unknown attention, frame or rule, a head out of range, a negative segment.
@@ -136,8 +137,12 @@ class LineBias:
                 raise ValueError(f"expected a head from 0 to {self.heads - 1}, got {line}")
             if line.frame not in FRAMES:
                 raise ValueError(f"expected a frame among {FRAMES}, got {line}")
-            if line.segment < 0 or line.value != line.value or line.value == CLOSED:
-                raise ValueError(f"expected a segment of at least 0 and a finite value, got {line}")
+            if line.direction not in DIRECTION_NAMES or line.segment < 0:
+                raise ValueError(
+                    f"expected a direction among {sorted(DIRECTION_NAMES)} and a segment of at least 0, got {line}"
+                )
+            if not isinstance(line.offset, int) or not math.isfinite(line.value):
+                raise ValueError(f"expected a whole offset and a finite value, got {line}")
 
     @property
     def transparent_heads(self) -> tuple[int, ...]:

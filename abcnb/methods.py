@@ -144,7 +144,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         preset,
         seed,
         form="aligned" if chosen.aligned and binary else "natural",
-        model=ModelConfig(position=chosen.position),
+        model=ModelConfig(position=chosen.position, random_phase=chosen.position == "cyclic-places"),
         window=WindowConfig() if chosen.bias == "window" else None,
         bias=chosen.bias if chosen.bias != "calibrated" else "none",
     )

@@ -33,6 +33,9 @@ class ModelConfig:
         dropout: share of activations dropped in training.
         position: one of `positions.POSITIONS`.
         period: T of the cyclic schemes.
+        random_phase: in training, shift source and target of a cyclic scheme by the same random phase, so
+            that no phase belongs to the training width alone: at one width the last step always has the
+            same phase, and a model may learn to end its output only there.
         relative_clip: largest distance of the relative scheme.
     """
 
@@ -44,12 +47,13 @@ class ModelConfig:
     dropout: float = 0.0
     position: str = "sinusoidal"
     period: int = 3
+    random_phase: bool = False
     relative_clip: int = 16
 
     def __post_init__(self):
         if self.position not in POSITIONS:
             raise ValueError(f"expected a position among {', '.join(POSITIONS)}, got {self.position!r}")
-        if self.d_model % (2 * self.heads) or self.d_model <= 0:
+        if self.heads < 1 or self.d_model < 1 or self.d_model % (2 * self.heads):
             raise ValueError(f"expected d_model to be a multiple of 2 × {self.heads} heads, got {self.d_model}")
         if self.decoder_layers < 1 or self.encoder_layers < 0 or self.d_ff < 1:
             raise ValueError(f"expected at least 1 decoder layer, 0 encoder layers and d_ff 1, got {self}")
@@ -129,6 +133,7 @@ class Attention(nn.Module):
             bias = relative if bias is None else relative + bias
         if bias is not None:
             bias = bias.to(query.dtype)
+            bias = bias[None] if bias.dim() == 3 else bias  # the fused kernels take four dimensions only
         if record is None:
             mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
         else:
@@ -237,6 +242,8 @@ class Transformer(nn.Module):
                     f"expected 1 or {config.decoder_layers} {name}-attention biases, got {len(biases)}"
                 )
             for bias in biases:
+                if getattr(bias, "attention", name) != name:
+                    raise ValueError(f"expected a {name}-attention bias, got one of {bias.attention}-attention")
                 if getattr(bias, "heads", config.heads) != config.heads:
                     raise ValueError(f"expected a {name}-attention bias of {config.heads} heads, got {bias.heads}")
         self.config = config
@@ -260,25 +267,28 @@ class Transformer(nn.Module):
         x = self.embedding(tokens) * math.sqrt(self.config.d_model)
         return self.dropout(x if vectors is None else x + vectors)
 
-    def embed_source(self, source: torch.Tensor, layout: Layout) -> torch.Tensor:
+    def embed_source(self, source: torch.Tensor, layout: Layout, phase: int = 0) -> torch.Tensor:
         """[batch, columns] token ids to the encoder's output, [batch, columns, d_model]."""
         c = self.config
         added = c.position in ADDED
-        vectors = source_vectors(c.position, layout, c.period, c.d_model) if added else None
+        vectors = source_vectors(c.position, layout, c.period, c.d_model, phase) if added else None
         x = self._embed(source, vectors)
         for layer in self.encoder:
             x = layer(x, layout.columns)
         return x
 
-    def embed_target(self, tokens: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def embed_target(self, tokens: torch.Tensor, rows: torch.Tensor, phase: int = 0) -> torch.Tensor:
         """[batch, rows] token ids to [batch, rows, d_model]."""
         c = self.config
-        vectors = target_vectors(c.position, rows, c.period, c.d_model) if c.position in ADDED else None
+        added = c.position in ADDED
+        vectors = target_vectors(c.position, rows, c.period, c.d_model, phase) if added else None
         return self._embed(tokens, vectors)
 
-    def memory(self, source: torch.Tensor, layout: Layout) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def memory(
+        self, source: torch.Tensor, layout: Layout, phase: int = 0
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The source's keys and values for each decoder layer."""
-        encoded = self.embed_source(source, layout)
+        encoded = self.embed_source(source, layout, phase)
         return [layer.cross_attention.keys_values(encoded, layout.columns) for layer in self.decoder]
 
     def biases_of(
@@ -325,6 +335,8 @@ class Transformer(nn.Module):
         tokens, layout = batch.decoder_input, batch.layout
         rows = torch.arange(tokens.shape[1], device=tokens.device)
         whole = self._whole_biases(len(rows), None, layout)
-        memory = self.memory(batch.source, layout)
-        x = self.embed_target(tokens, rows)
+        shifted = self.training and self.config.random_phase
+        phase = int(torch.randint(self.config.period, ())) if shifted else 0
+        memory = self.memory(batch.source, layout, phase)
+        x = self.embed_target(tokens, rows, phase)
         return self.decode(x, rows, rows, memory, layout.columns, whole, None, recording)[0]

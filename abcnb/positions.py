@@ -31,19 +31,19 @@ def sinusoid(index: torch.Tensor, d_model: int) -> torch.Tensor:
     return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
 
 
-def source_vectors(scheme: str, layout: Layout, period: int, d_model: int) -> torch.Tensor:
-    """What a scheme adds to the source embeddings, [columns, d_model]."""
+def source_vectors(scheme: str, layout: Layout, period: int, d_model: int, phase: int = 0) -> torch.Tensor:
+    """What a scheme adds to the source embeddings, [columns, d_model]; `phase` shifts the cyclic ones."""
     if scheme == "sinusoidal":
         return sinusoid(layout.columns, d_model)
     if scheme == "cyclic-columns":
-        return sinusoid((layout.units_column - layout.columns) % period, d_model)
+        return sinusoid((layout.units_column - layout.columns + phase) % period, d_model)
     digit = layout.digit_places > NO_PLACE
-    return sinusoid(layout.digit_places % period, d_model) * digit[:, None]
+    return sinusoid((layout.digit_places + phase) % period, d_model) * digit[:, None]
 
 
-def target_vectors(scheme: str, rows: torch.Tensor, period: int, d_model: int) -> torch.Tensor:
-    """What a scheme adds to the target embeddings, [rows, d_model]."""
-    return sinusoid(rows if scheme == "sinusoidal" else rows % period, d_model)
+def target_vectors(scheme: str, rows: torch.Tensor, period: int, d_model: int, phase: int = 0) -> torch.Tensor:
+    """What a scheme adds to the target embeddings, [rows, d_model]; `phase` shifts the cyclic ones."""
+    return sinusoid(rows if scheme == "sinusoidal" else (rows + phase) % period, d_model)
 
 
 def rotate(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

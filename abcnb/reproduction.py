@@ -17,6 +17,7 @@ from abcnb import results
 from abcnb.experiments import Experiment, fit
 from abcnb.methods import experiment
 from abcnb.paper import LENGTHS
+from abcnb.training import write_atomically
 
 MAIN_TASKS = (
     "parity",
@@ -141,8 +142,9 @@ def reproduce(
     csv = reports / "results" / "accuracy.csv"
     failures = run_all(wanted, runs, csv, LENGTHS, samples, workers, device)
     table = results.read(csv)
-    mine = table["run"].isin([e.digest for e in wanted]) if len(table) else []
-    table = table[mine]
+    table = table[table["run"].isin([e.digest for e in wanted])]
+    if table.empty:
+        return "nothing was measured", failures
     minutes = (time.monotonic() - started) / 60
     hardware = ", ".join(sorted(set(table["hardware"])))
     text = (
@@ -156,5 +158,5 @@ def reproduce(
             f"{results.comparison(table, LENGTHS, 'carry')}\n"
         )
     file = reports / "results" / f"reproduce-{preset}.md"
-    file.write_text(text)
+    write_atomically(file, lambda name: name.write_text(text))
     return text, failures

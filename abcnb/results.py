@@ -84,7 +84,8 @@ def comparison(table: pd.DataFrame, lengths: tuple[int, ...], test_set: str = "r
     chosen = table[table["test_set"] == test_set]
     head = "| task | method | seeds | " + " | ".join(map(str, lengths)) + " |"
     lines = [head, "|---|---|---|" + "---|" * len(lengths)]
-    for (task, method), group in chosen.groupby(["task", "method"], sort=False):
+    several = chosen["preset"].nunique() > 1
+    for (task, method, preset), group in chosen.groupby(["task", "method", "preset"], sort=False):
         cells = []
         for length in lengths:
             at = group[group["length"] == length]
@@ -97,7 +98,8 @@ def comparison(table: pd.DataFrame, lengths: tuple[int, ...], test_set: str = "r
                 text += f", worst {percent(shares.min())}"
             known = published(task, method, length) if test_set == "random" else None
             cells.append(text + (f" ({known:g})" if known is not None else ""))
-        lines.append(f"| {task} | {method} | {group['seed'].nunique()} | " + " | ".join(cells) + " |")
+        name = f"{method} ({preset})" if several else method
+        lines.append(f"| {task} | {name} | {group['seed'].nunique()} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

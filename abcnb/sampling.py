@@ -11,6 +11,7 @@ eighth is never trained on, by any method, and supplies validation and the test 
 Source: paper, appendix B; the authors' published code draws lengths evenly, their text does not.
 """
 
+import math
 import random
 from functools import lru_cache
 
@@ -38,6 +39,26 @@ def numbers_of_length(numbers: torch.Tensor, length: int, base: int) -> torch.Te
     return numbers[(numbers >= low) & (numbers < base**length)]
 
 
+def check_numbers(task: Task, kind: str, width: int) -> None:
+    """Refuse training numbers that do not exist, do not fit the task, or whose results do not fit the width.
+
+    Raises:
+        ValueError: says which, and what would do.
+    """
+    if kind not in TRAIN_NUMBERS:
+        raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
+    if kind == "carry" and task.name != "addition":
+        raise ValueError(f"'carry' numbers are for addition, got the task {task.name!r}; use 'even'")
+    largest = LARGEST if kind == "uniform" else task.base**task.train_length - 1
+    result = largest * max(2, task.base - 1) if task.operands == 2 else largest + 1
+    smallest_width = length_of(result, task.base)
+    if width < smallest_width:
+        raise ValueError(
+            f"expected a width of at least {smallest_width} digits for {task.name} on {kind!r} numbers, "
+            f"got {width}"
+        )
+
+
 class Sampler:
     """Draws operands of the training or the held-out numbers.
 
@@ -53,18 +74,7 @@ class Sampler:
     """
 
     def __init__(self, task: Task, kind: str, width: int, held_out: bool = False, device: str = "cpu"):
-        if kind not in TRAIN_NUMBERS:
-            raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
-        if kind == "carry" and task.name != "addition":
-            raise ValueError(f"'carry' numbers are for addition, got the task {task.name!r}; use 'even'")
-        largest = LARGEST if kind == "uniform" else task.base**task.train_length - 1
-        growth = max(2, task.base - 1) if task.operands == 2 else 1  # of a sum or a product by one digit
-        smallest_width = length_of(largest * growth, task.base)
-        if width < smallest_width:
-            raise ValueError(
-                f"expected a width of at least {smallest_width} digits for {task.name} on {kind!r} numbers, "
-                f"got {width}"
-            )
+        check_numbers(task, kind, width)
         self.task, self.kind, self.width = task, kind, width
         numbers = split_numbers()[held_out]
         numbers = numbers[numbers >= task.minimum].to(device)
@@ -107,7 +117,7 @@ class Sampler:
         complete = torch.rand(digits.shape, generator=generator, device=device) < CARRY_PLACE
         other = torch.randint(base, digits.shape, generator=generator, device=device)
         built = torch.where(complete, base - 1 - digits, other)
-        # A built number keeps a's length, so that short chains are seen too.
+        # A built number is at most as long as a, so that short chains are seen too.
         built = torch.where(digits.flip(1).cummax(1).values.flip(1) > 0, built, 0)
         numbers = (built * base ** torch.arange(length, device=device)).sum(1)
         chosen = torch.rand(len(a), generator=generator, device=device) < CARRY_SHARE
@@ -127,15 +137,19 @@ def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
     """
     _check_test_request(length, samples)
     generator = _test_generator(task, length, "random")
-    count = samples if length > 6 else min(samples, 10**length - 10 ** (length - 1))
-    # One sample is a row of all its operands' digits, so that distinct samples are distinct rows.
-    rows = _draw_rows(task, length, count, generator)
+    count = min(samples, 10**length - 10 ** (length - 1))
+    pools = _pools(task, length)
+    total = math.prod(len(pool) for pool in pools)
+    if pools and total <= 4 * count:
+        rows = _pick(pools, torch.randperm(total, generator=generator)[:count])
+        return _split_rows(task, rows, task.digits_at(length) + 1)
+    rows = _draw_rows(task, length, count, pools, generator)
     while True:
+        # One sample is a row of all its operands' digits, so that distinct samples are distinct rows.
         rows = rows[_first_of_each(rows)]
-        if len(rows) >= count or length <= 6:
-            break
-        rows = torch.cat([rows, _draw_rows(task, length, count, generator)])
-    return _split_rows(task, rows[:count], task.digits_at(length) + 1)
+        if len(rows) >= count:
+            return _split_rows(task, rows[:count], task.digits_at(length) + 1)
+        rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
 
 
 def carry_operands(task: Task, length: int, samples: int = 200) -> Operands:
@@ -145,10 +159,12 @@ def carry_operands(task: Task, length: int, samples: int = 200) -> Operands:
     digits, leading digits drawn from 1 to base − 2.
 
     Raises:
-        ValueError: the task is not Addition.
+        ValueError: the task is not Addition, or its base is 2, where no two leading digits sum to 1.
     """
-    if task.name != "addition":
-        raise ValueError(f"the 'carry' test set is for addition, got the task {task.name!r}")
+    if task.name != "addition" or task.base == 2:
+        raise ValueError(
+            f"the 'carry' test set is for addition in base 3 or more, got {task.name!r} in base {task.base}"
+        )
     _check_test_request(length, samples)
     generator = _test_generator(task, length, "carry")
     base = task.base
@@ -175,29 +191,40 @@ def _test_generator(task: Task, length: int, test_set: str) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _draw_rows(task: Task, length: int, count: int, generator: torch.Generator) -> torch.Tensor:
-    """Rows of operand digits, [n, sum of operand lengths]; more than asked for where n is limited."""
-    first_width = task.digits_at(length)
-    widths = [first_width, task.second_width(first_width)][: task.operands]
-    decimal = task.digits_at(length) != length
-    base = 10 if decimal else task.base
-    if base**length - 1 <= LARGEST:
-        numbers = numbers_of_length(split_numbers()[1], length, base)
-        if not len(numbers):
-            numbers = torch.arange(base ** (length - 1) if length > 1 else 0, base**length)
-        pools = [digits_of(numbers, first_width, task.base)]
-        if task.operands == 2:
-            pools.append(pools[0] if widths[1] > 1 else torch.arange(task.base)[:, None])
-        total = len(pools[0]) * (len(pools[1]) if task.operands == 2 else 1)
-        if total <= 4 * count:
-            codes = torch.randperm(total, generator=generator)
-        else:
-            codes = torch.randint(total, (2 * count,), generator=generator)
-        indices = [codes % len(pools[0]), torch.div(codes, len(pools[0]), rounding_mode="floor")]
-        return torch.cat([pool[index] for pool, index in zip(pools, indices, strict=False)], dim=1)
-    if decimal:
-        return _bits_of_random_decimals(length, first_width, count, generator)
-    rows = [torch.randint(task.base, (count, width), generator=generator) for width in widths]
+def _pools(task: Task, length: int) -> list[torch.Tensor]:
+    """All digits that each operand may have, [numbers, digits]; empty where there are too many to list."""
+    width = task.digits_at(length)
+    base = 10 if width != length else task.base
+    if base**length - 1 > LARGEST:
+        return []
+    numbers = numbers_of_length(split_numbers()[1], length, base)
+    numbers = numbers[numbers >= task.minimum]
+    if not len(numbers):
+        numbers = torch.arange(max(task.minimum, base ** (length - 1) if length > 1 else 0), base**length)
+    first = digits_of(numbers, width, task.base)
+    single = task.second_width(2) == 1
+    second = torch.arange(task.base)[:, None] if single else first
+    return [first, second][: task.operands]
+
+
+def _pick(pools: list[torch.Tensor], codes: torch.Tensor) -> torch.Tensor:
+    """Rows of operand digits; a code numbers a combination of the pools' entries."""
+    indices = [codes % len(pools[0]), torch.div(codes, len(pools[0]), rounding_mode="floor")]
+    return torch.cat([pool[index] for pool, index in zip(pools, indices, strict=False)], dim=1)
+
+
+def _draw_rows(
+    task: Task, length: int, count: int, pools: list[torch.Tensor], generator: torch.Generator
+) -> torch.Tensor:
+    """`count` rows of operand digits, [count, sum of operand lengths], perhaps with repetitions."""
+    if pools:
+        total = math.prod(len(pool) for pool in pools)
+        return _pick(pools, torch.randint(total, (count,), generator=generator))
+    width = task.digits_at(length)
+    if width != length:
+        return _bits_of_random_decimals(length, width, count, generator)
+    widths = [width, task.second_width(width)][: task.operands]
+    rows = [torch.randint(task.base, (count, n), generator=generator) for n in widths]
     for operand in rows:
         if operand.shape[1] == length:
             operand[:, -1] = torch.randint(1, task.base, (count,), generator=generator)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 
 from abcnb.layout import Layout, aligned_layout, natural_layout, unary_layout
 from abcnb.tokens import (
@@ -69,10 +70,21 @@ def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
     return digits
 
 
+def length_of(number: int, base: int) -> int:
+    """Digits of a number in a base; zero has one."""
+    length = 1
+    while number >= base:
+        number //= base
+        length += 1
+    return length
+
+
 def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
     """Digits of 64-bit integers, units first: [batch] to [batch, width]."""
-    powers = base ** torch.arange(width, device=numbers.device)
-    return torch.div(numbers[:, None], powers, rounding_mode="floor") % base
+    filled = min(width, length_of(2**62, base))  # what 64 bits can hold; places above it are zero
+    powers = base ** torch.arange(filled, device=numbers.device)
+    digits = torch.div(numbers[:, None], powers, rounding_mode="floor") % base
+    return F.pad(digits, (0, width - filled))
 
 
 class Task:
@@ -98,7 +110,7 @@ class Task:
     default_base = 10
 
     def __init__(self, base: int | None = None):
-        self.base = base or self.default_base
+        self.base = self.default_base if base is None else base
         if not 2 <= self.base <= 16:
             raise ValueError(f"expected a base from 2 to 16, got {base}")
         # The longest length whose every number is at most 2^20: six decimal digits, twenty bits.
@@ -200,15 +212,6 @@ class Task:
 
 def _most_significant_first(digits: torch.Tensor) -> torch.Tensor:
     return ID_OF_DIGIT.to(digits.device)[digits.flip(1)]
-
-
-def length_of(number: int, base: int) -> int:
-    """Digits of a number in a base; zero has one."""
-    length = 1
-    while number >= base:
-        number //= base
-        length += 1
-    return length
 
 
 class Successor(Task):
@@ -347,13 +350,17 @@ for _task in (
     register(_task)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
+def _instance(kind: type[Task], base: int | None) -> Task:
+    return kind(base)
+
+
 def get_task(name: str, base: int | None = None) -> Task:
-    """The task of that name; one instance per name and base.
+    """The task of that name; one instance per task and base.
 
     Raises:
         ValueError: unknown name, or a base outside 2 to 16.
     """
     if name not in TASKS:
         raise ValueError(f"expected a task among {', '.join(TASKS)}, got {name!r}")
-    return TASKS[name](base)
+    return _instance(TASKS[name], base)

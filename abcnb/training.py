@@ -89,10 +89,14 @@ def pick_device(device: str = "auto") -> torch.device:
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device not in ("cpu", "cuda") and not device.startswith("cuda:"):
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
         raise ValueError(f"expected a device among auto, cpu, cuda, got {device!r}")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"expected a CUDA device for {device!r}, but torch finds none; use 'cpu' or 'auto'")
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f"expected a CUDA device for {device!r}, but torch finds none; use 'cpu' or 'auto'")
+        if int(number or 0) >= torch.cuda.device_count():
+            raise ValueError(f"expected one of {torch.cuda.device_count()} CUDA devices, got {device!r}")
     return torch.device(device)
 
 

@@ -1,0 +1,72 @@
+"""One thread everywhere, and a few small trained models that many tests share."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from abcnb.experiments import TaskData, build_model, fit, written_biases
+from abcnb.methods import experiment
+from abcnb.training import TrainingConfig, train
+
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared_runs(tmp_path_factory) -> Path:
+    """A folder of finished runs, not to be written into."""
+    return tmp_path_factory.mktemp("shared") / "runs"
+
+
+@pytest.fixture(scope="session")
+def vanilla_run(shared_runs):
+    return fit(experiment("successor", "vanilla", "smoke"), shared_runs, "cpu", progress=False)
+
+
+@pytest.fixture(scope="session")
+def abc_run(shared_runs, vanilla_run):
+    return fit(experiment("successor", "abc-places", "smoke"), shared_runs, "cpu", progress=False)
+
+
+@pytest.fixture(scope="session")
+def parity_run(shared_runs):
+    return fit(experiment("parity", "abs-place", "smoke"), shared_runs, "cpu", progress=False)
+
+
+@pytest.fixture(scope="session")
+def successors():
+    """Successor with ABS windows after 0, 50 and 400 steps: (task, name -> model)."""
+    wanted = experiment("successor", "abs-place", "smoke")
+    models = {}
+    for name, steps in (("untrained", 0), ("half-trained", 50), ("well-trained", 400)):
+        models[name] = build_model(wanted, *written_biases(wanted))
+        if steps:
+            config = TrainingConfig(
+                steps=steps, batch_size=32, learning_rate=5e-3, warmup_steps=10,
+                validate_every=1000, validation_samples=8,
+            )  # fmt: skip
+            train(models[name], TaskData(replace(wanted, training=config)), config, seed=0, progress=False)
+    return wanted.get_task(), models
+
+
+@pytest.fixture(scope="session")
+def run_python():
+    """Run a Python text in a process of its own; returns the finished process."""
+
+    def run(text: str, *arguments, **options) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", text, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+    return run

@@ -1,0 +1,233 @@
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from abcnb.__main__ import main
+from abcnb.experiments import load_run
+from abcnb.methods import experiment
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys):
+    """The command line in an empty folder: arguments to (exit status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["abcnb", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        written = capsys.readouterr()
+        return end.value.code or 0, written.out, written.err
+
+    return run
+
+
+def assert_refused(outcome, *told):
+    """Exit status 2 and one line that says what was expected and what came."""
+    code, out, err = outcome
+    assert code == 2, (code, out, err)
+    assert out == ""
+    assert len(err.splitlines()) == 1 and err.endswith("\n"), err
+    for text in told:
+        assert text in err
+
+
+def python_m(folder, *arguments):
+    command = [sys.executable, "-m", "abcnb", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+# --- in processes of their own
+
+
+def test_fit_prints_a_table_and_the_folder_last(tmp_path):
+    done = python_m(
+        tmp_path, "fit", "successor", "vanilla", "--preset", "smoke", "--samples", 20, "--lengths", "3,6",
+        "--set", "training.steps=4", "--set", "training.validate_every=2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    *table, last = done.stdout.splitlines()
+    assert [line.split()[:2] for line in table] == [["length", "samples"], ["3", "20"], ["6", "20"]]
+    run = load_run(tmp_path / last)
+    assert (tmp_path / last).parent == tmp_path / "runs"
+    assert run.metrics["steps"] == 4 and run.experiment.training.validate_every == 2
+    assert "successor vanilla seed 0" in done.stderr, "the progress bar"
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path):
+    done = python_m(tmp_path, "fit", "addition", "gpt")
+    assert_refused((done.returncode, done.stdout, done.stderr), "expected a method among", "got 'gpt'")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- in this process
+
+
+@pytest.mark.parametrize("command", [[], ["fit"], ["evaluate"], ["predict"], ["runs"], ["reproduce"], ["bench"]])
+def test_help(cli, command):
+    code, out, err = cli(*command, "--help")
+    assert (code, err) == (0, "")
+    assert "Usage" in out
+
+
+def test_evaluate_as_json_lines(cli, vanilla_run):
+    code, out, _ = cli("evaluate", vanilla_run.folder, "--json", "--lengths", "3 6", "--samples", 25)
+    assert code == 0
+    lines = [json.loads(line) for line in out.splitlines()]
+    for line, length in zip(lines, (3, 6), strict=True):
+        score = vanilla_run.evaluate(length, 25)
+        assert line == {
+            "length": length, "samples": 25, "correct": score.correct, "exact_match": score.exact_match,
+        }  # fmt: skip
+
+
+def test_evaluate_as_a_table_by_the_start_of_the_hash(cli, vanilla_run, abc_run):
+    start = vanilla_run.folder.name[:8]
+    code, out, _ = cli("evaluate", start, "--runs", vanilla_run.folder.parent, "--lengths", 3, "--samples", 25)
+    assert code == 0
+    assert out.splitlines()[1].split()[:2] == ["3", "25"]
+
+
+def test_predict_shows_what_was_written_and_what_is_right(cli, vanilla_run):
+    code, out, _ = cli("predict", vanilla_run.folder, "199")
+    assert code == 0
+    source, written, label, verdict = out.splitlines()
+    assert source.split() == ["source", "$0199&"] and label.split() == ["label", "0020&"]
+    right = written.split()[1] == "0020&"
+    assert verdict.startswith("correct" if right else "wrong") and verdict.endswith("(true: 200)")
+
+
+def test_runs_lists_what_is_there(cli, vanilla_run, abc_run):
+    code, out, _ = cli("runs", "--runs", vanilla_run.folder.parent)
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert re.search(r"successor +vanilla +smoke +seed 0 +20 steps", lines[vanilla_run.folder.name])
+    assert "abc-places" in lines[abc_run.folder.name]
+    code, out, _ = cli("runs", "--runs", "elsewhere")
+    assert code == 0 and out.strip() == "no finished runs in elsewhere"
+
+
+@pytest.mark.parametrize("metrics", ["{}", "{", "3"])
+def test_runs_goes_on_past_a_damaged_run(cli, vanilla_run, tmp_path, metrics):
+    shutil.copytree(vanilla_run.folder, tmp_path / "runs" / "aaaa")
+    shutil.copytree(vanilla_run.folder, tmp_path / "runs" / "bbbb")
+    (tmp_path / "runs" / "aaaa" / "metrics.json").write_text(metrics)
+    code, out, err = cli("runs")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()] == ["aaaa", "bbbb"]
+    assert "unreadable" in out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["sums", "vanilla"], ["expected a task among", "'sums'"]),
+        (["addition", "gpt"], ["expected a method among", "'gpt'"]),
+        (["addition", "vanilla", "--preset", "desktop"], ["expected a preset among", "'desktop'"]),
+        (["addition", "vanilla", "--seed", "-1"], ["expected a seed of at least 0", "-1"]),
+        (["addition", "vanilla", "--seed", "one"], ["one"]),
+        (["addition", "vanilla", "--set", "stepz=3"], ["expected a key among", "'stepz'"]),
+        (["addition", "vanilla", "--set", "training.steps=few"], ["expected int", "'few'"]),
+        (["addition", "vanilla", "--set", "steps"], ["key=value", "'steps'"]),
+        (["addition", "vanilla", "--lengths", "six"], ["expected whole numbers", "'six'"]),
+        (["addition", "vanilla", "--lengths", ""], ["expected one whole number or more"]),
+        (["addition", "vanilla", "--lengths", "0"], ["0"]),
+        (["addition", "vanilla", "--samples", "many"], ["many"]),
+        (["addition", "vanilla", "--samples", "0"], ["0"]),
+        (["addition", "vanilla", "--device", "tpu"], ["expected a device among", "'tpu'"]),
+        (["addition", "vanilla", "--set", "width=2"], ["expected a width of at least 7", "got 2"]),
+        (["parity", "vanilla", "--set", "train_numbers=carry"], ["'carry' numbers are for addition", "parity"]),
+        (["addition"], ["Missing argument", "method"]),
+    ],
+)
+def test_fit_refuses_bad_input_in_one_line_and_leaves_nothing(cli, tmp_path, arguments, told):
+    preset = [] if "--preset" in arguments else ["--preset", "smoke"]
+    steps = ["--set", "training.steps=1"]  # should a bad input be trained after all
+    assert_refused(cli("fit", *arguments, *preset, *steps), *told)
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_file_where_runs_should_be_is_refused(cli, tmp_path):
+    (tmp_path / "runs").write_text("not a folder")
+    outcome = cli("fit", "successor", "vanilla", "--preset", "smoke", "--set", "training.steps=1")
+    assert_refused(outcome, "runs")
+
+
+@pytest.mark.parametrize("run", ["nowhere", "", "*", "/nowhere/at/all", "../.."])
+def test_a_run_that_is_not_there_is_refused(cli, run):
+    assert_refused(cli("evaluate", run), "expected a")
+
+
+def test_two_runs_of_one_start_are_refused(cli, vanilla_run, tmp_path):
+    for name in ("ab1", "ab2"):
+        shutil.copytree(vanilla_run.folder, tmp_path / "runs" / name)
+    assert_refused(cli("evaluate", "ab"), "2 runs", "'ab'")
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("weights.safetensors", b"\x00" * 40),
+        ("weights.safetensors", None),
+        ("config.json", b'{"name": "resnet"}'),
+        ("config.json", b"\xff\xfe"),
+        ("metrics.json", b"{"),
+        ("evaluations.json", b'{"random 3 25": {'),
+        ("evaluations.json", b'{"random 3 25": {"accuracy": 3}}'),
+    ],
+)
+def test_a_damaged_run_is_refused(cli, vanilla_run, tmp_path, name, content):
+    folder = shutil.copytree(vanilla_run.folder, tmp_path / "run")
+    (folder / name).unlink(missing_ok=True)
+    if content is not None:
+        (folder / name).write_bytes(content)
+    assert_refused(cli("evaluate", folder, "--lengths", "3", "--samples", "25"), "expected", str(folder))
+
+
+@pytest.mark.parametrize(
+    "task, text, told",
+    [
+        ("parity", "1012", ["digits 0 to 1", "'2'"]),
+        ("parity", "", ["NUMBER", "nothing"]),
+        ("successor", "12a", ["digits 0 to 9", "'a'"]),
+        ("successor", "-5", []),
+        ("successor", "1.5", ["'.'"]),
+        ("successor", "twelve", ["digits 0 to 9"]),
+        ("successor", "1+2", ["'+'"]),
+    ],
+)
+def test_predict_refuses_what_is_not_a_number_of_the_task(cli, vanilla_run, parity_run, task, text, told):
+    run = parity_run if task == "parity" else vanilla_run
+    assert_refused(cli("predict", run.folder, text), *told)
+
+
+def test_evaluate_refuses_a_test_set_that_the_task_does_not_have(cli, vanilla_run):
+    assert_refused(cli("evaluate", vanilla_run.folder, "--test-set", "carry"), "addition", "'successor'")
+    assert_refused(cli("evaluate", vanilla_run.folder, "--test-set", "hard"), "random, carry", "'hard'")
+    assert_refused(cli("evaluate", vanilla_run.folder, "--lengths", "-3"), "'-3'")
+
+
+def test_reproduce_refuses_unknown_names(cli, tmp_path):
+    assert_refused(cli("reproduce", "--tasks", "sums"), "expected a task among", "'sums'")
+    assert_refused(cli("reproduce", "--methods", "vanilla,gpt"), "expected a method among", "'gpt'")
+    assert_refused(cli("reproduce", "--preset", "huge"), "expected a preset among", "'huge'")
+    assert_refused(cli("reproduce", "--seeds", "first"), "'first'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_change_the_experiment_that_is_trained(cli, tmp_path):
+    small = ["--set", "training.steps=2", "--set", "interpolation.training.steps=3", "--set", "seed=4"]
+    code, out, err = cli(
+        "fit", "parity", "abc-places", "--preset", "smoke", *small, "--lengths", 2, "--samples", 5
+    )
+    assert code == 0, err
+    run = load_run(tmp_path / out.splitlines()[-1])
+    assert run.metrics["steps"] == 2 and run.experiment.seed == run.experiment.interpolation.seed == 4
+    inner = load_run(tmp_path / "runs" / run.experiment.interpolation.digest)
+    assert inner.metrics["steps"] == 3
+    assert run.experiment.digest != experiment("parity", "abc-places", "smoke", 4).digest

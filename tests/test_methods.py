@@ -1,0 +1,102 @@
+import pytest
+import torch
+
+from abcnb.experiments import TaskData, build_model, written_biases
+from abcnb.methods import METHODS, PRESETS, experiment
+from abcnb.tasks import TASKS
+from abcnb.tokens import decode
+
+DECIMAL = {"successor", "addition", "n-by-1", "listops-sm", "listops-max", "listops-min"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_builds_on_every_task(task, method, preset):
+    wanted = experiment(task, method, preset, 2)
+    assert (wanted.task, wanted.method, wanted.preset, wanted.seed) == (task, method, preset, 2)
+    assert wanted.model.position == METHODS[method].position and wanted.bias == METHODS[method].bias
+    batch = TaskData(wanted).train(2, torch.Generator().manual_seed(0))
+    if preset != "paper" and wanted.bias != "calibrated":
+        logits = build_model(wanted, *written_biases(wanted))(batch)
+        assert logits.shape == (*batch.target.shape, wanted.get_task().vocabulary_size)
+        assert torch.isfinite(logits).all()
+
+
+def operands_written_in(batch, wanted):
+    """The numbers of a source, read back from its characters."""
+    task = wanted.get_task()
+    for row in batch.source:
+        text = decode(row).strip("$&")
+        if wanted.form == "aligned":
+            digits = text.removeprefix(task.symbol)
+            parts = [digits[0::2], digits[1::2]]
+            parts = parts if task.name != "n-by-1" else [parts[0], parts[1][-1]]
+        elif task.operands == 2:
+            parts = text.split(task.symbol)
+        else:
+            parts = [text.removeprefix(task.symbol)]
+        yield [int(part, task.base) for part in parts]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("method", ["vanilla", "abs-place", "abc-columns"])
+@pytest.mark.parametrize("task", TASKS)
+def test_no_number_beyond_two_to_the_twentieth_is_trained_on(task, method, preset):
+    wanted = experiment(task, method, preset)
+    batch = TaskData(wanted).train(400, torch.Generator().manual_seed(1))
+    numbers = [number for row in operands_written_in(batch, wanted) for number in row]
+    assert min(numbers) >= 0 and max(numbers) <= 2**20
+    assert max(numbers) >= (100_000 if task in DECIMAL else 2**18), "long numbers are seen"
+
+
+@pytest.mark.parametrize("task", ["addition", "n-by-1"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_abs_is_aligned_and_abc_is_not(task, preset):
+    for method in METHODS:
+        wanted = experiment(task, method, preset)
+        assert wanted.form == ("aligned" if method.startswith("abs-") else "natural")
+        if method.startswith("abc-"):
+            assert wanted.interpolation.form == "natural"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("task", TASKS)
+def test_abc_calibrates_the_vanilla_model_which_is_trained_once(task, preset):
+    for seed in (0, 2):
+        vanilla = experiment(task, "vanilla", preset, seed)
+        for method in ("abc-places", "abc-columns"):
+            wanted = experiment(task, method, preset, seed)
+            assert wanted.interpolation.digest == vanilla.digest
+            assert wanted.digest != vanilla.digest
+            assert wanted.train_width == wanted.interpolation.train_width
+
+
+def test_no_two_methods_are_the_same_experiment():
+    for task in TASKS:
+        for preset in PRESETS:
+            digests = {experiment(task, method, preset).digest for method in METHODS}
+            assert len(digests) == len(METHODS)
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("sums", "vanilla"), "expected a task among successor, .*, got 'sums'"),
+        (("addition", "gpt"), "expected a method among vanilla, .*, got 'gpt'"),
+        (("addition", "vanilla", "desktop"), "expected a preset among smoke, laptop, paper, got 'desktop'"),
+        (("addition", "vanilla", "smoke", -1), "expected a seed of at least 0, got -1"),
+    ],
+)
+def test_unknown_names_are_listed(arguments, told):
+    with pytest.raises(ValueError, match=told):
+        experiment(*arguments)
+
+
+def test_the_paper_preset_has_the_published_sizes():
+    for method in METHODS:
+        wanted = experiment("addition", method, "paper")
+        assert wanted.model.d_model == (512 if method == "rope" else 128)
+        assert (wanted.model.decoder_layers, wanted.model.heads, wanted.model.dropout) == (6, 8, 0.3)
+        assert wanted.train_numbers == "uniform" and wanted.train_width == 61
+    assert experiment("parity", "vanilla", "paper").train_width == 201  # 10^60 − 1 has 200 bits

@@ -1,0 +1,406 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from abcnb.biases import ALiBi, causal
+from abcnb.layout import Steps, natural_layout
+from abcnb.lines import Line, LineBias, cross_window, self_window
+from abcnb.model import Attention, DecoderLayer, ModelConfig, Recording, Transformer
+from abcnb.positions import POSITIONS
+from abcnb.tasks import Batch, get_task
+
+SMALL = {"heads": 2, "d_model": 16, "d_ff": 32, "decoder_layers": 2}
+
+# lines with values, a head without lines, a line that enters late, one that leaves early
+SELF_LINES = LineBias("self", 2, (Line(0, "places", 1, 0, 0, -0.5), Line(0, "places", 1, 0, -1, 0.25)))
+CROSS_LINES = LineBias(
+    "cross", 2, (Line(1, "places", -1, 0, -2, -1.0), Line(1, "columns", 1, 0, 3, -2.0)), "transparent"
+)
+
+SETUPS = {
+    "no bias": ({"position": "sinusoidal"}, (), ()),
+    "nothing at all": ({"position": "none"}, (), ()),
+    "line biases": ({"position": "none"}, (SELF_LINES,), (CROSS_LINES,)),
+    "windows": ({"position": "cyclic-places"}, (self_window(2),), (cross_window(2, 2),)),
+    "alibi": ({"position": "none"}, (ALiBi(2),), ()),
+    "rotary": ({"position": "rotary"}, (), ()),
+    "relative": ({"position": "relative", "relative_clip": 2}, (), ()),
+    "relative with lines": ({"position": "relative"}, (SELF_LINES,), (CROSS_LINES,)),
+    "encoder": ({"position": "sinusoidal", "encoder_layers": 1}, (), ()),
+    "rotary encoder": ({"position": "rotary", "encoder_layers": 1}, (), ()),
+}
+each_setup = pytest.mark.parametrize("setup", SETUPS)
+
+
+def model_of(setup, seed=0):
+    torch.manual_seed(seed)
+    config, self_biases, cross_biases = SETUPS[setup]
+    model = Transformer(ModelConfig(**SMALL | config), 15, self_biases, cross_biases)
+    # initial logits are nearly those of a model without attention; larger weights make differences visible
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(2)
+    return model.eval()
+
+
+def addition_batch(size=5, width=4, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch.randint(10, (size, width), generator=generator) for _ in range(2))
+    return get_task("addition").batch((a, b))
+
+
+# Two ways through the attention
+
+
+@each_setup
+@torch.no_grad()
+def test_fused_attention_equals_the_explicit_one(setup):
+    """In double precision, so that rounding does not hide a difference."""
+    model, batch = model_of(setup).double(), addition_batch()
+    fused, explicit = model(batch), model(batch, Recording())
+    assert fused.shape == (5, 5, 15)
+    assert (fused - explicit).abs().max() < 1e-8
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention_equals_torch_multi_head_attention(biased):
+    torch.manual_seed(0)
+    ours = Attention(ModelConfig(heads=4, d_model=32, position="none"))
+    theirs = nn.MultiheadAttention(32, 4, batch_first=True)
+    with torch.no_grad():
+        for projection in (ours.query, ours.key, ours.value, ours.output):
+            projection.bias.normal_()
+        copy_attention(theirs, ours)
+        x, memory = torch.randn(3, 5, 32), torch.randn(3, 7, 32)
+        bias = None
+        if biased:
+            bias = torch.randn(4, 5, 7)
+            bias[:, 2, 3:] = -math.inf
+        rows, columns = torch.arange(5), torch.arange(7)
+        weights = []
+        mixed = ours(x, rows, ours.keys_values(memory, columns), columns, bias)
+        recorded = ours(x, rows, ours.keys_values(memory, columns), columns, bias, ("weights", weights))
+        mask = bias.repeat(3, 1, 1) if biased else None
+        expected, expected_weights = theirs(x, memory, memory, attn_mask=mask, average_attn_weights=False)
+    assert torch.allclose(mixed, expected, atol=1e-5)
+    assert torch.allclose(recorded, expected, atol=1e-5)
+    assert torch.allclose(weights[0], expected_weights, atol=1e-5)
+
+
+def copy_attention(theirs, ours):
+    """Give torch's attention the weights of ours."""
+    projections = (ours.query, ours.key, ours.value)
+    theirs.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
+    theirs.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
+    theirs.out_proj.load_state_dict(ours.output.state_dict())
+
+
+@torch.no_grad()
+def test_decoder_layer_equals_torch_pre_norm_layer():
+    torch.manual_seed(0)
+    ours = DecoderLayer(ModelConfig(heads=4, d_model=32, d_ff=48, position="none"))
+    theirs = nn.TransformerDecoderLayer(32, 4, 48, dropout=0.0, batch_first=True, norm_first=True)
+    for parameter in ours.parameters():
+        if parameter.dim() == 1:
+            parameter.normal_()
+    copy_attention(theirs.self_attn, ours.self_attention)
+    copy_attention(theirs.multihead_attn, ours.cross_attention)
+    theirs.linear1.load_state_dict(ours.feed_forward[0].state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward[2].state_dict())
+    norms = (ours.norm_self, ours.norm_cross, ours.norm_feed_forward)
+    for norm, of_theirs in zip(norms, (theirs.norm1, theirs.norm2, theirs.norm3), strict=True):
+        of_theirs.load_state_dict(norm.state_dict())
+    x, memory = torch.randn(3, 5, 32), torch.randn(3, 7, 32)
+    rows, columns = torch.arange(5), torch.arange(7)
+    mask = causal(rows, Steps.all(5))
+    keys_values = ours.cross_attention.keys_values(memory, columns)
+    found, kept = ours(x, rows, None, rows, keys_values, columns, (mask, None))
+    assert torch.allclose(found, theirs(x, memory, tgt_mask=mask[0]), atol=1e-5)
+    # step by step over kept keys and values: the same
+    first, past = ours(x[:, :4], rows[:4], None, rows[:4], keys_values, columns, (mask[:, :4, :4], None))
+    last, _ = ours(x[:, 4:], rows[4:], past, rows, keys_values, columns, (mask[:, 4:], None))
+    assert torch.allclose(torch.cat([first, last], dim=1), found, atol=1e-5)
+    assert kept[0].shape == (3, 4, 5, 8)
+
+
+@torch.no_grad()
+def test_rotary_scores_by_hand():
+    """One head of size 2 and unit projections: queries and keys (1, 0), so that scores are cos(i − j) / √2."""
+    attention = Attention(ModelConfig(heads=1, d_model=2, position="rotary"))
+    for projection in (attention.query, attention.key):
+        projection.weight.copy_(torch.eye(2))
+    x = torch.tensor([1.0, 0.0]).expand(1, 4, 2)
+    rows, columns = torch.tensor([0, 1, 5, 9]), torch.tensor([0, 2, 3, 9])
+    scores = []
+    attention(x, rows, attention.keys_values(x, columns), columns, None, ("scores", scores))
+    expected = [[math.cos(i - j) / math.sqrt(2) for j in (0, 2, 3, 9)] for i in (0, 1, 5, 9)]
+    assert torch.allclose(scores[0][0, 0], torch.tensor(expected), atol=1e-5)
+
+
+@torch.no_grad()
+def test_recording_of_weights():
+    """Weights sum to 1, are 0 in the future and on closed cells, and exist for every layer."""
+    recording = Recording("weights")
+    model_of("line biases")(addition_batch(), recording)
+    assert len(recording.self_attention) == len(recording.cross_attention) == 2
+    for weights, n in ((recording.self_attention[1], 5), (recording.cross_attention[1], 11)):
+        assert weights.shape == (5, 2, 5, n)
+        assert torch.allclose(weights.sum(-1), torch.ones(5, 2, 5), atol=1e-5)
+    assert not recording.self_attention[0].triu(1).any()
+    # head 0 sees the steps i and i − 1 only
+    assert not recording.self_attention[0][:, 0].tril(-2).any()
+    # head 1 without self-attention lines sees all steps so far
+    assert (recording.self_attention[0][:, 1].tril() > 0).sum() == 5 * 15
+    closed = torch.isinf(CROSS_LINES(torch.arange(5), natural_layout(4)))
+    assert not recording.cross_attention[0][:, closed].any()
+
+
+@torch.no_grad()
+def test_recorded_scores_leave_the_bias_out():
+    """The first layer's cross-attention scores differ between biases only through self-attention, here none."""
+    batch = addition_batch()
+    scores = []
+    for cross_biases in ((), (cross_window(2, 2),)):
+        torch.manual_seed(0)
+        model = Transformer(ModelConfig(**SMALL), 15, (), cross_biases).eval()
+        recording = Recording("scores")
+        model(batch, recording)
+        scores.append(recording)
+    assert torch.isfinite(scores[1].cross_attention[0]).all()
+    assert torch.allclose(scores[0].cross_attention[0], scores[1].cross_attention[0], atol=1e-6)
+    assert not torch.allclose(scores[0].cross_attention[1], scores[1].cross_attention[1], atol=1e-3)
+
+
+@torch.no_grad()
+def test_bias_acts_on_the_attention():
+    """The same weights under different biases give different logits."""
+    batch = addition_batch()
+    logits = []
+    for cross_biases in ((), (cross_window(2, 2),)):
+        torch.manual_seed(0)
+        logits.append(Transformer(ModelConfig(**SMALL), 15, (), cross_biases).eval()(batch))
+    assert not torch.allclose(logits[0], logits[1], atol=1e-3)
+
+
+@torch.no_grad()
+def test_one_bias_for_each_layer():
+    """Layer 0 sees the window, layer 1 everything."""
+    torch.manual_seed(0)
+    everything = LineBias("cross", 2, ())
+    model = Transformer(ModelConfig(**SMALL), 15, (), (cross_window(2, 2, 0), everything)).eval()
+    recording = Recording()
+    model(addition_batch(), recording)
+    # a place of each operand in a row of eleven columns
+    assert ((recording.cross_attention[0] > 0).sum(-1) == 2).all()
+    assert ((recording.cross_attention[1] > 0).sum(-1) == 11).all()
+
+
+# Causality, order of the batch, finite numbers
+
+
+@each_setup
+@torch.no_grad()
+def test_later_targets_do_not_change_earlier_logits(setup):
+    model, batch = model_of(setup), addition_batch()
+    target = batch.target.clone()
+    target[:, 2] = (target[:, 2] + 1) % 10
+    changed = model(Batch(batch.source, target, batch.layout))
+    before = model(batch)
+    # target 2 is fed to row 3
+    assert torch.allclose(changed[:, :3], before[:, :3], atol=1e-6)
+    assert (changed[:, 3] - before[:, 3]).abs().amax() > 1e-3
+
+
+@each_setup
+@torch.no_grad()
+def test_source_changes_the_logits(setup):
+    """The digits of a and b reach every row where no bias closes them off."""
+    model, batch = model_of(setup), addition_batch()
+    source = batch.source.clone()
+    source[:, 3:5] = (source[:, 3:5] + 1) % 10
+    changed = model(Batch(source, batch.target, batch.layout))
+    assert (changed - model(batch)).abs().amax() > 1e-3
+
+
+@each_setup
+@torch.no_grad()
+def test_samples_do_not_depend_on_their_batch(setup):
+    model, batch = model_of(setup), addition_batch()
+    order = torch.tensor([3, 0, 4, 1, 2])
+    logits = model(batch)
+    shuffled = model(Batch(batch.source[order], batch.target[order], batch.layout))
+    alone = model(Batch(batch.source[:1], batch.target[:1], batch.layout))
+    assert torch.allclose(shuffled, logits[order], atol=1e-5)
+    assert torch.allclose(alone, logits[:1], atol=1e-5)
+
+
+@each_setup
+def test_logits_and_gradients_are_finite(setup):
+    model, batch = model_of(setup).train(), addition_batch()
+    logits = model(batch)
+    nn.functional.cross_entropy(logits.flatten(0, 1), batch.target.flatten()).backward()
+    assert torch.isfinite(logits).all()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@torch.no_grad()
+def test_transparent_head_attends_to_everything():
+    """Every score plus 0: the same as no bias at all."""
+    batch = addition_batch()
+    logits = []
+    for self_biases, cross_biases in (
+        ((), ()),
+        ((LineBias("self", 2, ()),), (LineBias("cross", 2, ()),)),
+    ):
+        torch.manual_seed(0)
+        model = Transformer(ModelConfig(**SMALL), 15, self_biases, cross_biases).eval()
+        logits.append(model(batch))
+    assert torch.isfinite(logits[1]).all()
+    assert torch.allclose(logits[0], logits[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@torch.no_grad()
+def test_every_position_scheme_runs_with_an_encoder(position):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(**SMALL, encoder_layers=1, position=position), 15).eval()
+    assert len(model.encoder) == 1
+    logits = model(addition_batch(width=6))
+    assert logits.shape == (5, 7, 15)
+    assert torch.isfinite(logits).all()
+
+
+@torch.no_grad()
+def test_identity_encoder_hands_the_embedding_on():
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(**SMALL, position="none"), 15).eval()
+    batch = addition_batch()
+    expected = model.embedding.weight[batch.source] * 4  # √16
+    assert torch.allclose(model.embed_source(batch.source, batch.layout), expected, atol=1e-6)
+
+
+@torch.no_grad()
+def test_widths_in_turn_do_not_disturb_one_another():
+    """Expanded biases are remembered by width: a wider batch in between changes nothing."""
+    model = model_of("line biases")
+    narrow, wide = addition_batch(width=4), addition_batch(width=9)
+    first, between, again = model(narrow), model(wide), model(narrow)
+    assert between.shape == (5, 10, 15)
+    assert torch.equal(first, again)
+
+
+@torch.no_grad()
+def test_without_positions_or_biases_nothing_tells_source_columns_apart():
+    """123 + 748 and 748 + 321 have the same characters in another order."""
+    model = model_of("nothing at all")
+    a, b = torch.tensor([[3, 2, 1]]), torch.tensor([[8, 4, 7]])
+    task = get_task("addition")
+    straight, reordered = task.batch((a, b)), task.batch((b, a.flip(1)))
+    same_target = Batch(reordered.source, straight.target, straight.layout)
+    assert torch.allclose(model(straight), model(same_target), atol=1e-5)
+    assert not torch.allclose(model_of("no bias")(straight), model_of("no bias")(same_target), atol=1e-3)
+
+
+@torch.no_grad()
+def test_biases_of_adds_causality():
+    model = model_of("alibi")
+    (self_bias, cross_bias), second = model.biases_of(4, None, natural_layout(3))
+    expected = ALiBi(2)(torch.arange(4), Steps.all(4)) + causal(torch.arange(4), Steps.all(4))
+    assert torch.equal(self_bias, expected)
+    assert cross_bias is None
+    assert torch.equal(second[0], expected)
+
+
+def test_dropout_acts_in_training_only():
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(**SMALL, dropout=0.5), 15)
+    batch = addition_batch()
+    assert not torch.equal(model(batch), model(batch))
+    model.eval()
+    assert torch.equal(model(batch), model(batch))
+
+
+@pytest.mark.parametrize("position", ["cyclic-columns", "cyclic-places"])
+@torch.no_grad()
+def test_random_phase_shifts_source_and_target_alike(position):
+    """In training every call is one of T shifts, all of them met; in evaluation the shift is 0."""
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(**SMALL, position=position, random_phase=True), 15)
+    batch, rows = addition_batch(), torch.arange(5)
+    biases = model.biases_of(5, None, batch.layout)
+    shifted = []
+    for phase in range(3):
+        memory = model.memory(batch.source, batch.layout, phase)
+        x = model.embed_target(batch.decoder_input, rows, phase)
+        shifted.append(model.decode(x, rows, rows, memory, batch.layout.columns, biases)[0])
+    met = [
+        [phase for phase in range(3) if torch.allclose(logits, shifted[phase], atol=1e-6)]
+        for logits in (model(batch) for _ in range(40))
+    ]
+    assert sorted({tuple(found) for found in met}) == [(0,), (1,), (2,)]
+    model.eval()
+    assert all(torch.allclose(model(batch), shifted[0], atol=1e-6) for _ in range(5))
+
+
+@torch.no_grad()
+def test_phases_stay_without_random_phase():
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(**SMALL, position="cyclic-places"), 15).train()
+    batch = addition_batch()
+    assert all(torch.equal(model(batch), model(batch)) for _ in range(8))
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "choice, message",
+    [
+        ({"position": "learned"}, "expected a position among sinusoidal, none.*got 'learned'"),
+        ({"d_model": 100}, "expected d_model to be a multiple of 2 × 8 heads, got 100"),
+        ({"d_model": 8}, "expected d_model to be a multiple"),
+        ({"d_model": 0}, "expected d_model to be a multiple"),
+        ({"heads": 3}, "expected d_model to be a multiple of 2 × 3 heads, got 128"),
+        ({"heads": 0}, "expected"),
+        ({"heads": -1}, "expected"),
+        ({"decoder_layers": 0}, "expected at least 1 decoder layer"),
+        ({"encoder_layers": -1}, "expected at least 1 decoder layer, 0 encoder layers"),
+        ({"d_ff": 0}, "expected at least 1 decoder layer, 0 encoder layers and d_ff 1"),
+        ({"dropout": 1.0}, r"expected a dropout in \[0, 1\), got 1.0"),
+        ({"dropout": -0.1}, r"expected a dropout in \[0, 1\)"),
+        ({"period": 0}, "expected a period and a relative_clip of at least 1"),
+        ({"relative_clip": 0}, "expected a period and a relative_clip of at least 1"),
+    ],
+)
+def test_impossible_configurations(choice, message):
+    with pytest.raises(ValueError, match=message):
+        ModelConfig(**choice)
+
+
+def test_default_configuration_is_that_of_the_paper():
+    config = ModelConfig()
+    assert (config.decoder_layers, config.heads, config.d_model, config.d_ff) == (3, 8, 128, 512)
+
+
+def test_as_many_biases_as_layers():
+    config = ModelConfig(**SMALL | {"decoder_layers": 3})
+    with pytest.raises(ValueError, match="expected 1 or 3 cross-attention biases, got 2"):
+        Transformer(config, 15, (), (cross_window(2, 2),) * 2)
+    with pytest.raises(ValueError, match="expected 1 or 3 self-attention biases, got 4"):
+        Transformer(config, 15, (self_window(2),) * 4)
+
+
+@pytest.mark.parametrize("bias", [self_window(4), ALiBi(4)])
+def test_bias_for_other_heads(bias):
+    with pytest.raises(ValueError, match="expected a self-attention bias of 2 heads, got 4"):
+        Transformer(ModelConfig(**SMALL), 15, (bias,))
+
+
+def test_bias_of_the_other_attention():
+    """A bias of self-attention lines makes no sense over source columns."""
+    with pytest.raises(ValueError, match="expected a cross-attention bias"):
+        Transformer(ModelConfig(**SMALL), 15, (), (self_window(2),))

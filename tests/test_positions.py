@@ -1,0 +1,172 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abcnb.layout import aligned_layout, natural_layout, unary_layout
+from abcnb.positions import RelativeKeys, rotate, sinusoid, source_vectors, target_vectors
+
+D = 8
+quick = settings(max_examples=30, deadline=None)
+
+
+def phases(vectors, period):
+    """Which of sinusoid(0 … period − 1) each row is; None for a row of zeros."""
+    table = sinusoid(torch.arange(period), D)
+    found = []
+    for row in vectors:
+        match = [i for i in range(period) if torch.allclose(row, table[i], atol=1e-6)]
+        assert len(match) == 1 or not row.any()
+        found.append(match[0] if match else None)
+    return found
+
+
+def test_sinusoid_by_hand():
+    """d = 4: rates 1 and 10000^(−1/2) = 1/100."""
+    expected = [math.sin(3), math.cos(3), math.sin(0.03), math.cos(0.03)]
+    assert sinusoid(torch.tensor([3]), 4)[0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert sinusoid(torch.tensor([0]), 4)[0].tolist() == [0, 1, 0, 1]
+
+
+def test_sinusoidal_counts_columns_and_steps():
+    layout = natural_layout(2)
+    assert torch.equal(source_vectors("sinusoidal", layout, 3, D), sinusoid(torch.arange(7), D))
+    assert torch.equal(target_vectors("sinusoidal", torch.tensor([0, 5]), 3, D), sinusoid(torch.tensor([0, 5]), D))
+
+
+def test_sinusoidal_of_selected_columns_keeps_their_numbers():
+    part = natural_layout(2).select(torch.tensor([1, 4]))
+    assert torch.equal(source_vectors("sinusoidal", part, 3, D), sinusoid(torch.tensor([1, 4]), D))
+
+
+def test_cyclic_columns_by_hand():
+    """T = 3, counted leftwards from the last operand's units digit."""
+    # $ a2 a1 + b2 b1 &: 5 4 3 2 1 0 −1
+    assert phases(source_vectors("cyclic-columns", natural_layout(2), 3, D), 3) == [2, 1, 0, 2, 1, 0, 2]
+    # $ a3 a2 a1 + b3 b2 b1 &: 7 6 5 4 3 2 1 0 −1
+    assert phases(source_vectors("cyclic-columns", natural_layout(3), 3, D), 3) == [1, 0, 2, 1, 0, 2, 1, 0, 2]
+    # $ a3 a2 a1 &: 3 2 1 0 −1
+    assert phases(source_vectors("cyclic-columns", unary_layout(3), 3, D), 3) == [0, 2, 1, 0, 2]
+
+
+def test_cyclic_columns_of_the_aligned_form():
+    # $ + a2 b2 a1 b1 &: 5 4 3 2 1 0 −1
+    assert phases(source_vectors("cyclic-columns", aligned_layout(2), 3, D), 3) == [2, 1, 0, 2, 1, 0, 2]
+
+
+@pytest.mark.parametrize("scheme", ["cyclic-columns", "cyclic-places"])
+@pytest.mark.parametrize("make", [unary_layout, natural_layout, aligned_layout])
+def test_units_digit_has_the_same_phase_whatever_the_width(scheme, make):
+    for width in (2, 3, 4, 9):
+        layout = make(width)
+        vectors = source_vectors(scheme, layout, 3, D)
+        units = layout.column_of_place[-1, 1]
+        assert torch.allclose(vectors[units], sinusoid(torch.tensor([0]), D)[0])
+
+
+def test_cyclic_places_by_hand():
+    """T = 3, the place in the digit's own operand; structural tokens get nothing."""
+    N = None
+    # $ a2 a1 + b2 b1 &
+    assert phases(source_vectors("cyclic-places", natural_layout(2), 3, D), 3) == [N, 1, 0, N, 1, 0, N]
+    # $ a4 a3 a2 a1 + b4 b3 b2 b1 &: place 3 has phase 0 again
+    expected = [N, 0, 2, 1, 0, N, 0, 2, 1, 0, N]
+    assert phases(source_vectors("cyclic-places", natural_layout(4), 3, D), 3) == expected
+    # $ + a2 b2 a1 b1 &
+    assert phases(source_vectors("cyclic-places", aligned_layout(2), 3, D), 3) == [N, N, 1, 1, 0, 0, N]
+    # $ a2 a1 * b &
+    n_by_one = natural_layout(2, second_is_digit=True)
+    assert phases(source_vectors("cyclic-places", n_by_one, 3, D), 3) == [N, 1, 0, N, N, N]
+
+
+def test_cyclic_places_share_a_phase_between_operands():
+    layout = natural_layout(7)
+    vectors = source_vectors("cyclic-places", layout, 5, D)
+    a, b = layout.column_of_place[:, 1:-1]
+    assert torch.equal(vectors[a], vectors[b])
+    assert phases(vectors[a], 5) == [0, 1, 2, 3, 4, 0, 1]
+
+
+def test_structural_tokens_are_exactly_zero():
+    layout = natural_layout(3)
+    assert not source_vectors("cyclic-places", layout, 3, D)[layout.structural_columns].any()
+
+
+@pytest.mark.parametrize("scheme", ["cyclic-columns", "cyclic-places"])
+def test_cyclic_targets_repeat(scheme):
+    assert phases(target_vectors(scheme, torch.arange(7), 3, D), 3) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_a_phase_shifts_the_cyclic_schemes():
+    """Source and target by the same; structural tokens still get nothing, and sinusoidal ignores it."""
+    N = None
+    layout = natural_layout(2)
+    # 5 4 3 2 1 0 −1, one further
+    assert phases(source_vectors("cyclic-columns", layout, 3, D, 1), 3) == [0, 2, 1, 0, 2, 1, 0]
+    # places 1 and 0, two further
+    assert phases(source_vectors("cyclic-places", layout, 3, D, 2), 3) == [N, 0, 2, N, 0, 2, N]
+    for scheme in ("cyclic-columns", "cyclic-places"):
+        assert phases(target_vectors(scheme, torch.arange(4), 3, D, 2), 3) == [2, 0, 1, 2]
+    for phase in (0, 2):
+        assert torch.equal(source_vectors("sinusoidal", layout, 3, D, phase), sinusoid(torch.arange(7), D))
+        assert torch.equal(
+            target_vectors("sinusoidal", torch.arange(4), 3, D, phase), sinusoid(torch.arange(4), D)
+        )
+
+
+def test_rotate_by_hand():
+    """d = 4: the pairs (x0, x2) and (x1, x3), at rates 1 and 1/100."""
+    x = torch.tensor([[1.0, 1.0, 0.0, 0.0]])
+    expected = [math.cos(2), math.cos(0.02), math.sin(2), math.sin(0.02)]
+    assert rotate(x, torch.tensor([2]))[0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert torch.equal(rotate(x, torch.tensor([0])), x)
+
+
+@quick
+@given(st.integers(0, 200), st.integers(0, 200), st.integers(0, 100), st.integers(0, 10_000))
+def test_rotary_scores_depend_only_on_the_difference(row, column, shift, seed):
+    torch.manual_seed(seed)
+    query, key = torch.randn(1, 8, dtype=torch.float64), torch.randn(1, 8, dtype=torch.float64)
+
+    def score(i, j):
+        return (rotate(query, torch.tensor([i])) * rotate(key, torch.tensor([j]))).sum()
+
+    assert torch.allclose(score(row, column), score(row + shift, column + shift), atol=1e-3)
+
+
+def test_rotary_scores_do_depend_on_the_difference():
+    query = key = torch.tensor([[1.0, 0.0]])
+    # one pair at rate 1: the score is cos(i − j)
+    score = (rotate(query, torch.tensor([5])) * rotate(key, torch.tensor([3]))).sum()
+    assert score.item() == pytest.approx(math.cos(2), abs=1e-6)
+
+
+def test_rotation_keeps_lengths():
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 5, 8)
+    turned = rotate(x, torch.arange(5))
+    assert torch.allclose(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-5)
+
+
+def test_relative_keys_by_hand():
+    """Clip 1: w(−1) = (1, 0), w(0) = (0, 1), w(1) = (1, 1); scores are divided by √2."""
+    relative = RelativeKeys(2, 1)
+    relative.vectors.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    query = torch.tensor([[2.0, 3.0], [5.0, 7.0], [11.0, 13.0]]).view(1, 1, 3, 2)
+    bias = relative(query, torch.arange(3), torch.arange(4))[0, 0] * math.sqrt(2)
+    # row 0: j − i = 0 1 2 3, clipped 0 1 1 1: 3, 5, 5, 5
+    # row 1: −1 0 1 2, clipped −1 0 1 1: 5, 7, 12, 12
+    # row 2: −2 −1 0 1, clipped −1 −1 0 1: 11, 11, 13, 24
+    expected = torch.tensor([[3.0, 5, 5, 5], [5, 7, 12, 12], [11, 11, 13, 24]])
+    assert torch.allclose(bias, expected, atol=1e-5)
+
+
+def test_relative_keys_of_one_late_row():
+    torch.manual_seed(0)
+    relative = RelativeKeys(4, 3)
+    query = torch.randn(2, 2, 9, 4)
+    whole = relative(query, torch.arange(9), torch.arange(9))
+    late = relative(query[:, :, 7:8], torch.tensor([7]), torch.arange(9))
+    assert torch.allclose(late, whole[:, :, 7:8], atol=1e-6)

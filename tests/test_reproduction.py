@@ -1,0 +1,63 @@
+import pytest
+
+from abcnb import reproduction
+from abcnb.methods import experiment
+from abcnb.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce, run_all
+from abcnb.results import KEY, read
+
+
+def test_four_experiments_on_two_workers_one_of_which_fails(tmp_path):
+    broken = experiment("successor", "vanilla", "smoke", seed=7)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / broken.digest).write_text("a file where the run's folder should be")
+    wanted = [
+        experiment("parity", "vanilla", "smoke"),
+        broken,
+        experiment("addition", "abs-place", "smoke"),
+        experiment("parity", "abc-places", "smoke"),
+    ]
+    csv = tmp_path / "reports" / "accuracy.csv"
+    failures = run_all(wanted, tmp_path / "runs", csv, (3, 6), samples=50, workers=2, device="cpu")
+    assert len(failures) == 1 and "\n" not in failures[0]
+    assert failures[0].startswith("successor vanilla seed 7: ") and "File exists" in failures[0]
+    table = read(csv)
+    found = {tuple(row) for row in table[KEY].itertuples(index=False)}
+    assert found == {
+        (task, method, "smoke", 0, test_set, length)
+        for task, method, test_set in [
+            ("parity", "vanilla", "random"), ("parity", "abc-places", "random"),
+            ("addition", "abs-place", "random"), ("addition", "abs-place", "carry"),
+        ]
+        for length in (3, 6)
+    }  # fmt: skip
+    assert len(table) == 8
+    assert set(table["samples"]) == {50} and set(table["device"]) == {"cpu"} and set(table["train_steps"]) == {20}
+    assert ((table["correct"] >= 0) & (table["correct"] <= 50)).all()
+    assert set(table["run"]) == {wanted[i].digest for i in (0, 2, 3)}
+    assert all((tmp_path / "runs" / name / "metrics.json").is_file() for name in table["run"])
+
+
+def test_reproduce_asks_for_everything_vanilla_first(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(reproduction, "run_all", lambda wanted, *rest: asked.extend(wanted) or ["all failed"])
+    reproduce("smoke", tmp_path / "runs", tmp_path / "reports", seeds=(0, 1))
+    assert {(e.task, e.method, e.seed) for e in asked} == {
+        (task, method, seed) for task in MAIN_TASKS for method in MAIN_METHODS for seed in (0, 1)
+    }
+    for seed in (0, 1):
+        mine = [e.method for e in asked if e.seed == seed]
+        assert mine == sorted(mine, key=MAIN_METHODS.index)
+    assert MAIN_METHODS.index("vanilla") < MAIN_METHODS.index("abc-places")
+
+
+def test_reproduce_lists_its_failures_even_where_everything_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "run_all", lambda *_: ["parity vanilla seed 0: the disk is full"])
+    _, failures = reproduce("smoke", tmp_path / "runs", tmp_path / "reports", tasks=("parity",))
+    assert failures == ["parity vanilla seed 0: the disk is full"]
+
+
+@pytest.mark.parametrize("names", [{"tasks": ("sums",)}, {"methods": ("gpt",)}])
+def test_reproduce_refuses_unknown_names_before_it_starts(tmp_path, names):
+    with pytest.raises(ValueError, match=r"expected a (task|method) among"):
+        reproduce("smoke", tmp_path / "runs", tmp_path / "reports", **names)
+    assert list(tmp_path.iterdir()) == []

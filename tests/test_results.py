@@ -1,0 +1,143 @@
+import csv
+import multiprocessing
+
+import pandas as pd
+import pytest
+
+from abcnb import results
+from abcnb.evaluation import Score
+from abcnb.results import COLUMNS, comparison, percent, read, record, score_lines
+
+HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
+
+
+def made_up(task="addition", method="vanilla", seed=0, length=6, correct=50, samples=100, **more):
+    values = {
+        "task": task, "method": method, "preset": "laptop", "seed": seed, "test_set": "random", "length": length,
+        "samples": samples, "correct": correct, "wrong_digits": 7, "train_steps": 20, "train_seconds": 1.5,
+        "device": "cpu", "frame": "", "position": "none", "train_width": 7, "train_numbers": "even",
+        "form": "natural", "digits": 800, "parameters": 1000, "hardware": "a CPU, 1 thread(s)", "run": "0123abcd",
+    }  # fmt: skip
+    return values | more
+
+
+def test_the_header_begins_as_agreed(tmp_path):
+    record(tmp_path / "new" / "accuracy.csv", [made_up()])
+    first = (tmp_path / "new" / "accuracy.csv").read_text().splitlines()[0]
+    assert first == HEADER or first.startswith(HEADER + ",")
+
+
+def test_a_row_of_a_run(vanilla_run):
+    row = results.row(vanilla_run, "random", Score(6, 100, 40, 75, 800))
+    assert list(row) == COLUMNS
+    assert (row["task"], row["method"], row["preset"], row["seed"]) == ("successor", "vanilla", "smoke", 0)
+    assert (row["length"], row["samples"], row["correct"], row["wrong_digits"]) == (6, 100, 40, 75)
+    assert (row["train_steps"], row["device"], row["digits"], row["train_width"]) == (20, "cpu", 800, 7)
+    assert row["run"] == vanilla_run.folder.name
+
+
+def test_a_row_of_the_same_key_is_replaced_and_others_stay(tmp_path):
+    file = tmp_path / "accuracy.csv"
+    record(file, [made_up(correct=1), made_up(length=10, correct=2)])
+    record(file, [made_up(correct=3), made_up(seed=1, correct=4), made_up(test_set="carry", correct=5)])
+    table = read(file)
+    found = {(row.seed, row.test_set, row.length): row.correct for row in table.itertuples()}
+    assert found == {(0, "random", 6): 3, (0, "random", 10): 2, (1, "random", 6): 4, (0, "carry", 6): 5}
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")) == ["accuracy.csv"]
+    before = file.read_text()
+    record(file, [made_up(correct=3)])
+    assert file.read_text() == before
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    file = tmp_path / "accuracy.csv"
+    assert list(read(file).columns) == COLUMNS and len(read(file)) == 0
+    record(file, [made_up(task="n-by-1"), made_up()])
+    assert read(file).to_dict("records") == [made_up(), made_up(task="n-by-1")]
+
+
+def write_ten(file, seed):
+    for length in range(1, 11):
+        record(file, [made_up(seed=seed, length=length)])
+
+
+def test_four_processes_can_write_at_once(tmp_path):
+    file = tmp_path / "accuracy.csv"
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=write_ten, args=(file, seed)) for seed in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    table = read(file)
+    assert len(table) == 40 and set(zip(table["seed"], table["length"], strict=True)) == {
+        (seed, length) for seed in range(4) for length in range(1, 11)
+    }
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", HEADER + "\n", ",".join(reversed(COLUMNS)) + "\n"])
+def test_foreign_columns_are_refused_and_left_alone(tmp_path, text):
+    file = tmp_path / "accuracy.csv"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="expected the columns task,method"):
+        record(file, [made_up()])
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [(100.0, "100"), (99.999, "99.99"), (99.9999999, "99.99"), (99.991, "99.99"), (99.98, "99.98"), (0.0, "0.00"),
+     (29.23, "29.23")],
+)  # fmt: skip
+def test_a_hundred_percent_is_shown_only_where_nothing_was_missed(value, text):
+    assert percent(value) == text
+
+
+def test_comparison_of_a_made_up_table():
+    table = pd.DataFrame(
+        [
+            made_up("parity", "vanilla", correct=25),
+            made_up("parity", "vanilla", length=60, correct=0),
+            made_up("n-by-1", "abs-nope", 0, 60, 10_000, 10_000),
+            made_up("n-by-1", "abs-nope", 1, 60, 9_998, 10_000),
+            made_up("addition", "rpe", length=7, correct=100),
+            made_up("addition", "rpe", length=60, correct=1, test_set="carry"),
+        ]
+    )
+    assert comparison(table, (6, 60)).splitlines() == [
+        "| task | method | seeds | 6 | 60 |",
+        "|---|---|---|---|---|",
+        "| parity | vanilla | 1 | 25.00 (29.23) | 0.00 (0) |",
+        "| n-by-1 | abs-nope | 2 | not run | 99.99, worst 99.98 (98.31) |",
+        "| addition | rpe | 1 | not run | not run |",
+    ]
+    assert comparison(table, (60,), "carry").splitlines()[2:] == ["| addition | rpe | 1 | 1.00 |"]
+
+
+def test_published_numbers_do_not_stand_beside_carry_chains():
+    table = pd.DataFrame([made_up("addition", "vanilla", length=60, correct=3, test_set="carry")])
+    assert "(" not in comparison(table, (60,), "carry")
+
+
+def test_score_lines_show_the_interval():
+    head, line = score_lines([Score(6, 100, 50, 70, 800)]).splitlines()
+    assert head.split()[:5] == ["length", "samples", "correct", "exact", "match"]
+    assert line.split() == ["6", "100", "50", "50.00%", "40.38–", "59.62%", "70", "of", "800"]
+    assert "100%" not in score_lines([Score(6, 10**6, 10**6 - 1, 1, 10**7)])
+
+
+def test_committed_results_are_in_order(repository):
+    file = repository / "reports" / "results" / "accuracy.csv"
+    if not file.exists():
+        pytest.skip("no results yet")
+    with file.open() as opened:
+        assert opened.readline().startswith(HEADER)
+        opened.seek(0)
+        rows = list(csv.DictReader(opened))
+    assert rows
+    for row in rows:
+        assert 0 <= int(row["correct"]) <= int(row["samples"])
+        assert int(row["samples"]) - int(row["correct"]) <= int(row["wrong_digits"]) <= int(row["digits"])
+    keys = [tuple(row[name] for name in results.KEY) for row in rows]
+    assert len(set(keys)) == len(keys)

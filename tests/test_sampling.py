@@ -1,0 +1,370 @@
+import signal
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from abcnb.sampling import Sampler, carry_operands, numbers_of_length, random_operands, split_numbers
+from abcnb.tasks import digits_of, get_task
+
+LARGEST = 1_048_576  # 2^20
+
+
+@contextmanager
+def at_most(seconds):
+    """Turn a call that never ends into a failure."""
+
+    def stop(*_):
+        raise TimeoutError(f"not done after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def integers(digits, base=10):
+    """Python integers of rows of digits, units first."""
+    return [sum(int(d) * base**place for place, d in enumerate(row)) for row in digits.tolist()]
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def held_out():
+    return set(split_numbers()[1].tolist())
+
+
+# The split
+
+
+def test_split_is_seven_to_one_of_all_numbers():
+    train, held = split_numbers()
+    # 1048577 · 7/8 = 917504.9
+    assert (len(train), len(held)) == (917_504, 131_073)
+    both = torch.cat([train, held]).sort().values
+    assert torch.equal(both, torch.arange(LARGEST + 1))
+
+
+def test_split_is_the_same_every_time():
+    before = split_numbers()
+    split_numbers.cache_clear()
+    after = split_numbers()
+    assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
+
+
+def test_held_out_numbers_are_spread_over_the_range():
+    """Each eighth of [0, 2^20] holds out about an eighth of its 131072 numbers: 16384 ± 5 standard deviations."""
+    counts = torch.histc(split_numbers()[1].float(), bins=8, min=0, max=LARGEST)
+    assert (counts - 16384).abs().max() < 5 * (131072 * 1 / 8 * 7 / 8) ** 0.5
+
+
+def test_numbers_of_length():
+    numbers = torch.tensor([0, 1, 7, 8, 9, 10, 63, 64, 99, 100])
+    assert numbers_of_length(numbers, 1, 10).tolist() == [0, 1, 7, 8, 9]
+    assert numbers_of_length(numbers, 2, 10).tolist() == [10, 63, 64, 99]
+    assert numbers_of_length(numbers, 2, 8).tolist() == [8, 9, 10, 63]
+
+
+# Training numbers
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [(name, kind) for name in ("addition", "successor", "n-by-1") for kind in ("uniform", "even")]
+    + [("addition", "carry")],
+)
+def test_training_numbers_are_never_held_out_nor_too_large(name, kind, held_out):
+    operands = Sampler(get_task(name), kind, 8).draw(20_000, generator())
+    for operand in operands[: 1 if name == "n-by-1" else 2]:
+        numbers = set(integers(operand))
+        assert max(numbers) <= LARGEST
+        assert not numbers & held_out
+
+
+@pytest.mark.parametrize("kind", ["uniform", "even", "carry"])
+def test_held_out_draws_are_only_held_out(kind, held_out):
+    for operand in Sampler(get_task("addition"), kind, 8, held_out=True).draw(5_000, generator()):
+        assert set(integers(operand)) <= held_out
+
+
+@pytest.mark.parametrize("kind", ["even", "carry"])
+@pytest.mark.parametrize("base, longest", [(2, 20), (16, 5)])
+def test_training_numbers_of_other_bases(kind, base, longest, held_out):
+    for operand in Sampler(get_task("addition", base), kind, longest + 1).draw(5_000, generator()):
+        assert operand.max() < base
+        numbers = set(integers(operand, base))
+        assert max(numbers) < base**longest
+        assert not numbers & held_out
+
+
+def test_draw_is_repeatable_and_padded():
+    sampler = Sampler(get_task("addition"), "even", 9)
+    first, again = sampler.draw(100, generator(3)), sampler.draw(100, generator(3))
+    other = sampler.draw(100, generator(4))
+    assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+    assert [operand.shape for operand in first] == [(100, 9), (100, 9)]
+    assert not first[0][:, 6:].any()
+
+
+def test_n_by_one_draws_every_single_digit():
+    a, b = Sampler(get_task("n-by-1"), "even", 7).draw(2_000, generator())
+    assert (a.shape, b.shape) == ((2_000, 7), (2_000, 1))
+    assert set(b.flatten().tolist()) == set(range(10))
+
+
+def lengths(operand):
+    """Digits of each row, zero having one."""
+    places = torch.arange(1, operand.shape[1] + 1)
+    return ((operand > 0) * places).amax(1).clamp(min=1)
+
+
+@pytest.mark.parametrize("operand", [0, 1])
+def test_even_draws_each_length_evenly(operand):
+    """12000 draws over six lengths: χ² with 5 degrees of freedom stays below 25.7 with chance 0.9999."""
+    drawn = Sampler(get_task("addition"), "even", 7).draw(12_000, generator())[operand]
+    counts = torch.bincount(lengths(drawn), minlength=7)[1:]
+    assert len(counts) == 6
+    assert ((counts - 2000) ** 2 / 2000).sum() < 25.7
+
+
+def test_even_draws_each_bit_length_evenly():
+    """40000 draws over twenty bit lengths: χ² with 19 degrees of freedom stays below 53 with chance 0.9999."""
+    (drawn,) = Sampler(get_task("parity"), "even", 21).draw(40_000, generator())
+    counts = torch.bincount(lengths(drawn), minlength=21)[1:]
+    assert len(counts) == 20
+    assert ((counts - 2000) ** 2 / 2000).sum() < 53
+
+
+def test_uniform_mostly_draws_six_digits():
+    """900000 of 1048577 numbers have six digits (85.8%), 48577 have seven (4.6%)."""
+    drawn, _ = Sampler(get_task("addition"), "uniform", 8).draw(20_000, generator())
+    share = torch.bincount(lengths(drawn), minlength=8) / 20_000
+    assert share[6] == pytest.approx(0.858, abs=0.015)
+    assert share[7] == pytest.approx(0.046, abs=0.01)
+
+
+def test_even_draws_evenly_within_a_length():
+    """Of the six-digit numbers drawn, each leading digit 1 to 9 is about a ninth."""
+    drawn, _ = Sampler(get_task("addition"), "even", 7).draw(30_000, generator())
+    leading = drawn[lengths(drawn) == 6][:, 5]
+    share = torch.bincount(leading, minlength=10)[1:] / len(leading)
+    assert (share - 1 / 9).abs().max() < 0.02
+
+
+def test_carry_numbers_have_many_places_that_sum_to_nine():
+    share = {}
+    for kind in ("even", "carry"):
+        a, b = Sampler(get_task("addition"), kind, 7).draw(10_000, generator())
+        share[kind] = (a + b == 9)[:, :6].float().mean().item()
+    # `even`: at most a tenth of the places do so by chance
+    assert share["even"] < 0.1
+    assert share["carry"] > 2.5 * share["even"]
+
+
+def test_carry_builds_less_than_half_of_the_samples():
+    """Five or six of six places sum to 9 in a good part of the samples, and in next to none of `even`'s."""
+    counts = {}
+    for kind in ("even", "carry"):
+        a, b = Sampler(get_task("addition"), kind, 7).draw(10_000, generator())
+        long = lengths(a) == 6
+        counts[kind] = ((a + b == 9)[long].sum(1) >= 5).float().mean().item()
+    assert counts["even"] < 0.01
+    # half of them are built, 7/8 of those are training numbers, P(≥ 5 of 6 at 0.865) ≈ 0.81: about 0.35
+    assert 0.25 < counts["carry"] < 0.45
+
+
+def test_sampler_errors():
+    addition = get_task("addition")
+    with pytest.raises(ValueError, match="expected training numbers among uniform, even, carry, got 'odd'"):
+        Sampler(addition, "odd", 7)
+    with pytest.raises(ValueError, match="'carry' numbers are for addition, got the task 'successor'"):
+        Sampler(get_task("successor"), "carry", 7)
+    with pytest.raises(ValueError, match="expected a width of at least 7 digits"):
+        Sampler(addition, "even", 6)
+    assert Sampler(addition, "even", 7).width == 7
+
+
+@pytest.mark.parametrize(
+    "name, kind, base, width",
+    [
+        # 999999 + 999999, 999999 · 9 and 2^20 + 2^20 have seven digits
+        ("addition", "even", None, 6),
+        ("n-by-1", "even", None, 6),
+        ("addition", "uniform", None, 6),
+        # 999999 + 1 = 1000000
+        ("successor", "even", None, 6),
+        # 2^20 itself has seven digits
+        ("successor", "uniform", None, 6),
+        # 0xfffff + 1 = 0x100000
+        ("successor", "even", 16, 5),
+        ("addition", "even", 2, 20),
+    ],
+)
+def test_a_width_without_room_for_the_result_is_refused(name, kind, base, width):
+    with pytest.raises(ValueError, match=f"expected a width of at least {width + 1} digits"):
+        Sampler(get_task(name, base), kind, width)
+    assert Sampler(get_task(name, base), kind, width + 1).width == width + 1
+
+
+# Test sets
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 6, 7, 20, 60])
+@pytest.mark.parametrize("name", ["addition", "successor", "listops-sm"])
+def test_random_operands_have_exactly_the_length(name, length):
+    for operand in random_operands(get_task(name), length, samples=300):
+        assert operand.shape[1] == length + 1
+        assert all(n < 10**length and (length == 1 or n >= 10 ** (length - 1)) for n in integers(operand))
+        assert operand.min() >= 0
+
+
+def test_random_n_by_one_operands():
+    a, b = random_operands(get_task("n-by-1"), 20, samples=500)
+    assert (a.shape, b.shape) == ((500, 21), (500, 1))
+    assert all(10**19 <= n < 10**20 for n in integers(a))
+    assert set(b.flatten().tolist()) == set(range(10))
+
+
+@pytest.mark.parametrize("name", ["addition", "successor", "n-by-1", "parity", "listops-max"])
+@pytest.mark.parametrize("length", [2, 4, 7, 30])
+def test_random_samples_are_distinct(name, length):
+    rows = torch.cat(random_operands(get_task(name), length, samples=2_000), dim=1).tolist()
+    assert len({tuple(row) for row in rows}) == len(rows) > 0
+
+
+@pytest.mark.parametrize("name", ["addition", "n-by-1", "parity"])
+def test_random_operands_are_repeatable(name):
+    for length in (3, 12):
+        first, again = (random_operands(get_task(name), length, samples=200) for _ in range(2))
+        assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+
+
+def test_global_seed_does_not_matter():
+    torch.manual_seed(1)
+    first = random_operands(get_task("addition"), 12, samples=50)
+    torch.manual_seed(2)
+    assert torch.equal(first[0], random_operands(get_task("addition"), 12, samples=50)[0])
+
+
+@pytest.mark.parametrize(
+    "length, samples, count",
+    [(3, 10_000, 900), (4, 10_000, 9_000), (5, 10_000, 10_000), (6, 10_000, 10_000), (7, 400, 400), (3, 50, 50)],
+)
+def test_count_is_that_of_the_paper(length, samples, count):
+    """min(10^L − 10^(L−1), samples)."""
+    a, b = random_operands(get_task("addition"), length, samples)
+    assert len(a) == len(b) == count
+
+
+def test_ten_thousand_long_samples():
+    a, _ = random_operands(get_task("addition"), 60)
+    assert len(a) == 10_000
+
+
+@pytest.mark.parametrize("length", [2, 3, 5, 6])
+@pytest.mark.parametrize("name", ["addition", "successor", "n-by-1", "parity"])
+def test_up_to_six_digits_are_held_out(name, length, held_out):
+    task = get_task(name)
+    operands = random_operands(task, length, samples=1_000)
+    for operand in operands[: 1 if name == "n-by-1" else 2]:
+        assert set(integers(operand, task.base)) <= held_out
+
+
+@pytest.mark.parametrize("name", ["parity", "parity-classification"])
+@pytest.mark.parametrize("length, bits", [(1, 4), (2, 7), (6, 20), (7, 24), (20, 67), (60, 200)])
+def test_parity_is_handed_the_bits_of_decimal_numbers(name, length, bits):
+    (operand,) = random_operands(get_task(name), length, samples=200)
+    assert operand.shape[1] == bits + 1
+    assert set(operand.flatten().tolist()) <= {0, 1}
+    numbers = integers(operand, 2)
+    assert all(len(str(n)) == length for n in numbers)
+    labels = get_task("parity-classification").label(operand).flatten().tolist()
+    assert labels == [n.bit_count() % 2 for n in numbers]
+
+
+def test_hexadecimal_test_set_has_its_count():
+    """16^6 − 16^5 ≈ 15.7 million six-digit numbers hold 10000 distinct ones."""
+    (a,) = random_operands(get_task("successor", 16), 6)
+    assert len(a) == 10_000
+
+
+def test_binary_test_set_longer_than_six_ends():
+    """Seven bits make 64 numbers and 4096 pairs: fewer than asked for, but the call comes back."""
+    with at_most(3):
+        a, b = random_operands(get_task("addition", 2), 7)
+    assert 0 < len(a) <= 4096
+    assert all(64 <= n < 128 for n in integers(a, 2) + integers(b, 2))
+
+
+def test_binary_test_set_of_six_bits():
+    a, _ = random_operands(get_task("addition", 2), 6)
+    assert all(32 <= n < 64 for n in integers(a, 2))
+
+
+# The carry test set
+
+
+@pytest.mark.parametrize("base", [3, 10, 16])
+@pytest.mark.parametrize("length", [1, 2, 7, 30])
+def test_carry_travels_through_every_place(base, length):
+    task = get_task("addition", base)
+    a, b = carry_operands(task, length, samples=150)
+    assert a.shape == b.shape == (150, length + 1)
+    sums = (a + b)[:, :length]
+    assert (sums[:, 0] >= base).all()
+    assert (sums[:, 1:] == base - 1).all()
+    assert not a[:, length].any()
+    assert not b[:, length].any()
+    labels = task.label(a, b)
+    for n, m, digits in zip(integers(a, base), integers(b, base), labels.tolist(), strict=True):
+        assert base ** (length - 1) <= min(n, m)
+        assert max(n, m) < base**length
+        # (base − 1) + 1 leaves 0 and carries on, up to a leading 1
+        assert digits[1:] == [0] * (length - 1) + [1]
+        assert sum(d * base**place for place, d in enumerate(digits)) == n + m
+        assert digits[0] == n % base + m % base - base
+
+
+def test_carry_digits_stay_digits():
+    a, b = carry_operands(get_task("addition"), 20, samples=2_000)
+    assert a.min() >= 0
+    assert b.min() >= 0
+    assert max(a.max(), b.max()) <= 9
+    # units from 1 to 9, leading digits from 1 to 8, all of them met
+    assert set(a[:, 0].tolist()) == set(b[:, 0].tolist()) == set(range(1, 10))
+    assert set(a[:, 19].tolist()) == set(range(1, 9))
+
+
+def test_carry_operands_are_repeatable_and_default_to_two_hundred():
+    first, again = carry_operands(get_task("addition"), 9), carry_operands(get_task("addition"), 9)
+    assert len(first[0]) == 200
+    assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+
+
+def test_carry_operands_of_a_base_without_them():
+    """In base 2 two leading digits 1 sum to 2, never to base − 1."""
+    with pytest.raises(ValueError, match="for addition in base 3 or more, got 'addition' in base 2"):
+        carry_operands(get_task("addition", 2), 5)
+
+
+def test_carry_operands_are_for_addition():
+    with pytest.raises(ValueError, match="for addition in base 3 or more, got 'successor'"):
+        carry_operands(get_task("successor"), 5)
+
+
+@pytest.mark.parametrize("make", [random_operands, carry_operands])
+@pytest.mark.parametrize("length, samples", [(0, 10), (-1, 10), (5, 0)])
+def test_impossible_test_sets(make, length, samples):
+    with pytest.raises(ValueError, match="expected a length and a sample count of at least 1"):
+        make(get_task("addition"), length, samples)
+
+
+def test_digits_of_agrees_with_integers():
+    assert integers(digits_of(torch.tensor([0, 7, 1048576]), 8, 10)) == [0, 7, 1048576]

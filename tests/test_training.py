@@ -1,0 +1,344 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from abcnb import training
+from abcnb.experiments import TaskData, build_model, written_biases
+from abcnb.methods import experiment
+from abcnb.sampling import split_numbers
+from abcnb.tokens import decode
+from abcnb.training import CHECKPOINT, TrainingConfig, learning_rate, pick_device, train, write_atomically
+
+TINY = TrainingConfig(
+    steps=20, batch_size=8, learning_rate=3e-3, warmup_steps=5, validate_every=5, validation_samples=16
+)
+
+
+def make(method="vanilla", dropout=0.0, task="successor", **changes):
+    wanted = experiment(task, method, "smoke", 4)
+    wanted = replace(wanted, model=replace(wanted.model, dropout=dropout), training=replace(TINY, **changes))
+    return build_model(wanted, *written_biases(wanted)), TaskData(wanted), wanted.training
+
+
+def weights(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+# --- interrupted and resumed
+
+# Each child saves after every step up to the seventh, and is killed in the middle of its 14th.
+KILLED = """
+import os, signal, sys
+from dataclasses import replace
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from abcnb import training
+from tests.test_training import CASES, make
+
+class Killed:
+    def __init__(self, data):
+        self.data, self.calls = data, 0
+    def validation(self, *rest):
+        return self.data.validation(*rest)
+    def train(self, *rest):
+        self.calls += 1
+        if self.calls == 8:
+            training.CHECKPOINT_SECONDS = 1e9
+        if self.calls == 14:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.data.train(*rest)
+
+for name, case in CASES.items():
+    child = os.fork()
+    if child == 0:
+        training.CHECKPOINT_SECONDS = -1.0
+        model, data, config = make(*case)
+        training.train(model, Killed(data), config, 4, Path(sys.argv[1]) / name, progress=False)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, name
+"""
+CASES = {"plain": ("vanilla", 0.0), "dropout": ("vanilla", 0.1), "cyclic": ("abs-place", 0.1)}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, run_python, repository):
+    folder = tmp_path_factory.mktemp("killed")
+    for name in CASES:
+        (folder / name).mkdir()
+    done = run_python(KILLED, folder, cwd=repository)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_and_resumed_training_is_bit_equal_to_an_uninterrupted_one(killed, name):
+    folder = killed / name
+    assert [file.name for file in folder.iterdir()] == [CHECKPOINT]
+    with safe_open(folder / CHECKPOINT, "pt") as file:
+        assert file.metadata()["step"] == "7"
+        assert [record["step"] for record in json.loads(file.metadata()["history"])] == [5]
+    resumed, data, config = make(*CASES[name])
+    batches = []
+    draw = data.train
+    data.train = lambda *rest: batches.append(1) or draw(*rest)
+    history = train(resumed, data, config, 4, folder, progress=False)
+    assert len(batches) == 13, "it went on from step 7"
+    whole, data, config = make(*CASES[name])
+    expected = train(whole, data, config, 4, progress=False)
+    before, after = weights(whole), weights(resumed)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    without_time = [[{**record, "seconds": 0} for record in records] for records in (history, expected)]
+    assert without_time[0] == without_time[1]
+    assert [record["step"] for record in history] == [5, 10, 15, 20]
+
+
+def test_a_finished_checkpoint_is_not_trained_further(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    model, data, config = make()
+    train(model, data, config, 4, tmp_path, progress=False)
+    again, data, config = make()
+    data.train = None
+    train(again, data, config, 4, tmp_path, progress=False)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_the_seed_decides_batches_and_dropout():
+    found = []
+    for seed in (4, 4, 5):
+        model, data, config = make(dropout=0.1)
+        train(model, data, config, seed, progress=False)
+        found.append(weights(model)["head.weight"])
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
+def test_training_leaves_the_global_generator_alone():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    model, data, config = make(dropout=0.1, steps=2)
+    train(model, data, config, 4, progress=False)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# --- schedule and stop rule
+
+
+def test_schedule_by_hand():
+    config = TrainingConfig(steps=1500, learning_rate=1e-3, warmup_steps=100)
+    assert learning_rate(config, 0) == pytest.approx(1e-5)
+    assert learning_rate(config, 49) == pytest.approx(5e-4)
+    assert learning_rate(config, 99) == pytest.approx(1e-3)
+    assert learning_rate(config, 100) == pytest.approx(1e-3)
+    assert learning_rate(config, 450) == pytest.approx(1e-3 * 0.853553, rel=1e-5)  # (1 + cos 45°) / 2
+    assert learning_rate(config, 800) == pytest.approx(5e-4)  # half of the cosine's way
+    assert learning_rate(config, 1500) == pytest.approx(0, abs=1e-12)
+    assert learning_rate(config, 2000) == pytest.approx(0, abs=1e-12)
+
+
+def test_schedule_without_warm_up_and_with_nothing_else():
+    assert learning_rate(TrainingConfig(steps=10, learning_rate=0.1, warmup_steps=0), 0) == pytest.approx(0.1)
+    short = TrainingConfig(steps=4, learning_rate=0.1, warmup_steps=8)
+    assert [learning_rate(short, step) for step in range(4)] == pytest.approx([0.0125, 0.025, 0.0375, 0.05])
+
+
+def test_the_optimizer_follows_the_schedule():
+    rates = []
+    hook = register_optimizer_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    try:
+        model, data, config = make()
+        train(model, data, config, 4, progress=False)
+    finally:
+        hook.remove()
+    assert rates == pytest.approx([learning_rate(config, step) for step in range(20)])
+
+
+def test_gradients_are_clipped():
+    norms = []
+
+    def measure(optimizer, *_):
+        gradients = [p.grad.flatten() for group in optimizer.param_groups for p in group["params"]]
+        norms.append(torch.cat(gradients).norm().item())
+
+    hook = register_optimizer_step_pre_hook(measure)
+    try:
+        model, data, config = make(clip=0.01, steps=3)
+        train(model, data, config, 4, progress=False)
+    finally:
+        hook.remove()
+    assert norms == pytest.approx([0.01] * 3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "limit, rates, stops",
+    [
+        (0.0, [0.5, 0.0, 0.0, 0.0, 0.0, 0.0], 4),
+        (0.0, [0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0], 6),  # the third breaks the row
+        (0.1, [0.1, 0.1, 0.1, 0.5], 3),  # at most
+        (0.0, [0.0, 0.0], 2),  # never three: to the end
+        (-1.0, [0.0] * 8, 8),  # no rule
+    ],
+)
+def test_stop_rule_needs_three_validations_in_a_row(monkeypatch, limit, rates, stops):
+    given = iter(rates)
+    monkeypatch.setattr(training, "_validate", lambda *_: {"exact_match": 0.0, "digit_error_rate": next(given)})
+    model, data, config = make(stop_error_rate=limit, validate_every=1, steps=len(rates))
+    history = train(model, data, config, 4, progress=False)
+    assert [record["step"] for record in history] == list(range(1, stops + 1))
+
+
+# --- validation
+
+
+def numbers_in(batch):
+    """The numbers of a unary source `$0123&`."""
+    return {int(decode(row)[1:-1]) for row in batch.source}
+
+
+def test_validation_numbers_are_held_out_and_training_numbers_are_not():
+    model, data, config = make(batch_size=200, validation_samples=500, steps=5)
+    seen = {"train": set(), "validation": set()}
+    calls = []
+
+    class Watched:
+        def train(self, size, generator):
+            batch = data.train(size, generator)
+            seen["train"] |= numbers_in(batch)
+            return batch
+
+        def validation(self, size, generator):
+            calls.append(size)
+            batch = data.validation(size, generator)
+            seen["validation"] |= numbers_in(batch)
+            return batch
+
+    train(model, Watched(), config, 4, progress=False)
+    known, held_out = (set(part.tolist()) for part in split_numbers())
+    assert calls == [500]
+    assert len(seen["train"]) > 300 and len(seen["validation"]) > 200
+    assert seen["train"] <= known and seen["validation"] <= held_out
+    assert not known & held_out and len(known | held_out) == 2**20 + 1
+
+
+def test_validation_records_what_the_model_gets_wrong():
+    model, data, config = make(steps=1, validation_samples=64)
+    (record,) = train(model, data, config, 4, progress=False)
+    batch = data.validation(64, torch.Generator().manual_seed(4 + 1))
+    with torch.no_grad():
+        wrong = model.eval()(batch).argmax(-1) != batch.target
+    assert record["digit_error_rate"] == pytest.approx(wrong.float().mean().item())
+    assert record["exact_match"] == pytest.approx(100 * (~wrong.any(1)).float().mean().item())
+    assert set(record) == {"step", "seconds", "loss", "exact_match", "digit_error_rate"}
+    assert record["loss"] > 0 and record["seconds"] >= 0
+
+
+def test_the_last_step_is_validated_too():
+    model, data, config = make(steps=7)
+    assert [record["step"] for record in train(model, data, config, 4, progress=False)] == [5, 7]
+
+
+# --- progress
+
+
+def test_the_listener_hears_every_step_once():
+    model, data, config = make(steps=7)
+    heard = []
+    train(model, data, config, 4, progress=False, listener=heard.append)
+    assert heard == [5, 2]
+
+
+def test_the_progress_bar_has_the_label_and_can_be_left_out(capfd):
+    model, data, config = make(steps=5)
+    train(model, data, config, 4, progress=False)
+    assert capfd.readouterr() == ("", "")
+    train(model, data, config, 4, label="successor vanilla seed 4", progress=True)
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert "successor vanilla seed 4" in written.err and "5/5" in written.err and "exact=" in written.err
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"steps": 0},
+        {"batch_size": 0},
+        {"validate_every": 0},
+        {"validation_samples": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate": 1.0},
+        {"learning_rate": float("nan")},
+        {"clip": 0.0},
+        {"warmup_steps": -1},
+        {"precision": "fp8"},
+    ],
+)
+def test_training_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match="expected"):
+        TrainingConfig(**wrong)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_ends_training_with_its_step(poison):
+    model, data, config = make()
+    with torch.no_grad():
+        model.head.weight.fill_(poison)
+    with pytest.raises(ValueError, match=r"loss is (nan|inf) at step 5; lower learning_rate"):
+        train(model, data, config, 4, progress=False)
+
+
+def test_pick_device_without_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
+    for wanted in ("cuda", "cuda:0"):
+        with pytest.raises(ValueError, match=f"expected a CUDA device for '{wanted}', but torch finds none"):
+            pick_device(wanted)
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cpu:0x", "tpu", "cudaa"])
+def test_pick_device_names_the_devices(name):
+    with pytest.raises(ValueError, match=f"expected a device among auto, cpu, cuda, got '{name}'"):
+        pick_device(name)
+
+
+@pytest.mark.parametrize("name", ["cuda:7", "cuda:first"])
+def test_pick_device_refuses_a_cuda_device_that_is_not_there(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=name):
+        pick_device(name)
+
+
+# --- files
+
+
+def test_write_atomically_writes_and_replaces(tmp_path):
+    file = tmp_path / "numbers.json"
+    for text in ("first", "second"):
+        write_atomically(file, lambda name, text=text: name.write_text(text))
+        assert file.read_text() == text
+        assert list(tmp_path.iterdir()) == [file]
+
+
+def test_write_atomically_leaves_nothing_behind_when_writing_fails(tmp_path):
+    file = tmp_path / "numbers.json"
+
+    def fail(name: Path):
+        name.write_text("half")
+        assert name.parent == tmp_path and name != file
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(file, fail)
+    assert list(tmp_path.iterdir()) == []
+    file.write_text("old")
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(file, fail)
+    assert list(tmp_path.iterdir()) == [file] and file.read_text() == "old"
