@@ -58,7 +58,9 @@ def bench_calibration() -> str:
 
     plain = attention.tolist()
     started = time.perf_counter()
-    looped = reference.algorithm1(plain, 62, 125, config.directions_cross, kappa=2.0, statistic="sum")
+    looped = reference.algorithm_1(
+        plain, 62, 125, config.directions_cross, kappa=2.0, statistic="sum", threshold_on="line"
+    )
     loops = time.perf_counter() - started
     if not torch.allclose(vectorised(), torch.tensor(looped), atol=1e-4):
         raise RuntimeError("the vectorised calibration differs from the plain loops")

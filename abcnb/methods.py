@@ -61,7 +61,7 @@ PLACES = CalibrationConfig(
     kappa_cross=1.0,
     kappa_self=0.0,
     min_support=0.5,
-    value="zero",
+    value="centred",
     empty_head="strongest",
     closed_rows="nearest",
 )
@@ -92,9 +92,9 @@ def _smoke(experiment: Experiment, method: Method) -> Experiment:
 # The `laptop` preset: optimizer steps without and with line biases, and the batch size.
 LAPTOP = {
     "successor": (500, 400, 256),
-    "addition": (900, 800, 256),
-    "parity": (600, 300, 128),
-    "n-by-1": (1000, 1000, 256),
+    "addition": (900, 1500, 256),
+    "parity": (1200, 300, 128),
+    "n-by-1": (1000, 1200, 256),
 }
 
 
