@@ -5,7 +5,7 @@ eighth is never trained on, by any method, and supplies validation and the test 
 
     uniform   drawn evenly from the training numbers (the paper: under 5% have seven digits, 86% have six)
     even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
-    carry     `even`, but in half the samples most places of the two operands sum to base − 1, so carries
+    carry     `even`, but in three of ten samples half of the places sum to base − 1, so carries
               travel far (Addition only)
 
 Source: paper, appendix B; the authors' published code draws lengths evenly, their text does not.
@@ -21,8 +21,8 @@ from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
 
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
 TRAIN_NUMBERS = ("uniform", "even", "carry")
-CARRY_SHARE = 0.5  # share of `carry` samples that are built, and …
-CARRY_PLACE = 0.85  # … chance that a place of a built sample sums to base − 1
+CARRY_SHARE = 0.3  # share of `carry` samples that are built, and …
+CARRY_PLACE = 0.5  # … chance that a place of a built sample sums to base − 1
 
 
 @lru_cache(maxsize=1)
@@ -110,7 +110,7 @@ class Sampler:
         return self.numbers[self.starts[group] + (fraction * self.counts[group]).long()]
 
     def _carrying(self, a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Replace half of b by numbers most of whose places complete a's to base − 1."""
+        """Replace some of b by numbers half of whose places complete a's to base − 1."""
         base, length = self.task.base, self.task.train_length
         device = a.device
         digits = digits_of(a, length, base)
