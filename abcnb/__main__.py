@@ -25,6 +25,8 @@ app = typer.Typer(
 # typer's and click's base of all errors in arguments; typer keeps its own copy of click in some versions.
 CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
+SEVERAL = ("--lengths", "--seeds")
+
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all trained models.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Threads = Annotated[
@@ -46,6 +48,19 @@ def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
     if not numbers or min(numbers) < least:
         raise ValueError(f"expected one whole number or more, each at least {least}, got {text!r}")
     return numbers
+
+
+def joined(arguments: list[str]) -> list[str]:
+    """Let `--lengths 6 10 60` (and --seeds) take several numbers: they become one argument, `6 10 60`."""
+    result: list[str] = []
+    gathering = False
+    for argument in arguments:
+        if gathering and argument.isdecimal() and result[-1] not in SEVERAL:
+            result[-1] += f" {argument}"
+            continue
+        result.append(argument)
+        gathering = argument in SEVERAL or (gathering and argument.isdecimal())
+    return result
 
 
 def _find(run: str, runs: Path) -> Run:
@@ -203,7 +218,7 @@ def bench_command(
 
 def main() -> None:
     """Run the command line; what is wrong with an input is one line and exit status 2."""
-    arguments = sys.argv[1:] or ["--help"]
+    arguments = joined(sys.argv[1:] or ["--help"])
     try:
         status = app(arguments, prog_name="python -m abcnb", standalone_mode=False)
     except CommandLineError as error:

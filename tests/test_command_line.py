@@ -231,3 +231,13 @@ def test_settings_change_the_experiment_that_is_trained(cli, tmp_path):
     inner = load_run(tmp_path / "runs" / run.experiment.interpolation.digest)
     assert inner.metrics["steps"] == 3
     assert run.experiment.digest != experiment("parity", "abc-places", "smoke", 4).digest
+
+
+def test_several_lengths_may_follow_their_option():
+    from abcnb.__main__ import joined
+
+    assert joined(["evaluate", "5f", "--lengths", "6", "10", "60", "--samples", "9"]) == [
+        "evaluate", "5f", "--lengths", "6 10 60", "--samples", "9",
+    ]  # fmt: skip
+    assert joined(["reproduce", "--seeds", "0", "1"]) == ["reproduce", "--seeds", "0 1"]
+    assert joined(["evaluate", "--lengths", "6,10", "60"]) == ["evaluate", "--lengths", "6,10", "60"]

@@ -165,19 +165,20 @@ def test_carry_numbers_have_many_places_that_sum_to_nine():
         share[kind] = (a + b == 9)[:, :6].float().mean().item()
     # `even`: at most a tenth of the places do so by chance
     assert share["even"] < 0.1
-    assert share["carry"] > 2.5 * share["even"]
+    assert share["carry"] > 1.5 * share["even"]
 
 
-def test_carry_builds_less_than_half_of_the_samples():
-    """Five or six of six places sum to 9 in a good part of the samples, and in next to none of `even`'s."""
+def test_carry_builds_three_of_ten_samples():
+    """Four or more of six places sum to 9 in a good part of the samples, and in next to none of `even`'s."""
     counts = {}
     for kind in ("even", "carry"):
         a, b = Sampler(get_task("addition"), kind, 7).draw(10_000, generator())
         long = lengths(a) == 6
-        counts[kind] = ((a + b == 9)[long].sum(1) >= 5).float().mean().item()
+        counts[kind] = ((a + b == 9)[long].sum(1) >= 4).float().mean().item()
     assert counts["even"] < 0.01
-    # half of them are built, 7/8 of those are training numbers, P(≥ 5 of 6 at 0.865) ≈ 0.81: about 0.35
-    assert 0.25 < counts["carry"] < 0.45
+    # 0.3 are built, 7/8 of those are training numbers, a place sums to 9 with 0.5 + 0.5 · 0.1 = 0.55, and
+    # P(≥ 4 of 6 at 0.55) = 0.278 + 0.136 + 0.028 = 0.44: about 0.3 · 7/8 · 0.44 = 0.116
+    assert 0.09 < counts["carry"] < 0.14
 
 
 def test_sampler_errors():
