@@ -1,4 +1,4 @@
-"""The command line: `python -m abcnb fit | evaluate | predict | runs | reproduce | bench`."""
+"""The command line: `python -m abcnb fit | evaluate | predict | runs | reproduce | table | bench`."""
 
 import json
 import sys
@@ -203,6 +203,15 @@ def reproduce_command(
         print(f"failed: {failure}", file=sys.stderr)
     if failures:
         raise typer.Exit(1)
+
+
+@app.command("table")
+def table_command(
+    csv: Annotated[Path, typer.Option(help="The measured results.")] = Path("reports/results/accuracy.csv"),
+    document: Annotated[Path, typer.Option(help="Where the table stands between its marks.")] = Path("README.md"),
+):
+    """Write the table of all results so far into the README."""
+    results.write_table(csv, document)
 
 
 @app.command("bench")

@@ -4,6 +4,7 @@ Protocol of the `laptop` preset: every configuration here was chosen on seeds 10
 training length and tests of at most 12 digits, and frozen before seeds 0, 1, 2 met 15, 20 and 60 digits.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -127,6 +128,21 @@ _PRESET_BUILDERS: dict[str, Callable[[Experiment, Method], Experiment]] = {
     "laptop": _laptop,
     "paper": _paper,
 }
+
+
+def seed_list(seeds: str | list[int]) -> list[int]:
+    """Seeds as a notebook's parameter gives them: a list, or its text, which is what `papermill -p` passes.
+
+    Raises:
+        ValueError: not a list of whole numbers.
+    """
+    try:
+        found = json.loads(seeds) if isinstance(seeds, str) else list(seeds)
+    except (json.JSONDecodeError, TypeError):
+        found = None
+    if not isinstance(found, list) or not found or not all(type(seed) is int for seed in found):
+        raise ValueError(f"expected seeds as a list of whole numbers such as [0, 1], got {seeds!r}")
+    return found
 
 
 def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) -> Experiment:

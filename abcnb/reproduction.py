@@ -17,7 +17,6 @@ from abcnb import results
 from abcnb.experiments import Experiment, fit
 from abcnb.methods import experiment
 from abcnb.paper import LENGTHS
-from abcnb.training import write_atomically
 
 MAIN_TASKS = (
     "parity",
@@ -146,17 +145,5 @@ def reproduce(
     if table.empty:
         return "nothing was measured", failures
     minutes = (time.monotonic() - started) / 60
-    hardware = ", ".join(sorted(set(table["hardware"])))
-    text = (
-        f"Preset `{preset}`, seeds {', '.join(map(str, seeds))}, {samples:,} samples a length (fewer where fewer "
-        f"exist), {workers} workers on {hardware}, {minutes:.1f} minutes. Percent exact match, published in "
-        f"parentheses.\n\n{results.comparison(table, LENGTHS)}\n\n"
-    )
-    if "addition" in tasks:
-        text += (
-            f"Addition on {min(CARRY_SAMPLES, samples)} full-length carry chains a length:\n\n"
-            f"{results.comparison(table, LENGTHS, 'carry')}\n"
-        )
-    file = reports / "results" / f"reproduce-{preset}.md"
-    write_atomically(file, lambda name: name.write_text(text))
+    text = f"{results.tables(table)}\n\n{workers} workers, {minutes:.1f} minutes."
     return text, failures

@@ -7,7 +7,7 @@ from filelock import FileLock
 
 from abcnb.evaluation import Score, wilson_interval
 from abcnb.experiments import Run
-from abcnb.paper import published
+from abcnb.paper import LENGTHS, published
 from abcnb.training import write_atomically
 
 COLUMNS = [
@@ -101,6 +101,43 @@ def comparison(table: pd.DataFrame, lengths: tuple[int, ...], test_set: str = "r
         name = f"{method} ({preset})" if several else method
         lines.append(f"| {task} | {name} | {group['seed'].nunique()} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def tables(table: pd.DataFrame) -> str:
+    """Everything measured beside what was published, as Markdown, with what a reader needs to trust it."""
+    parts = []
+    for preset, group in table.groupby("preset", sort=False):
+        random = group[group["test_set"] == "random"]
+        parts.append(
+            f"Preset `{preset}`, seeds {', '.join(map(str, sorted(set(group['seed']))))}, "
+            f"{random['samples'].max():,} samples a length, on {', '.join(sorted(set(group['hardware'])))}. "
+            f"Percent exact match over the whole output; published numbers in parentheses.\n\n"
+            f"{comparison(random, LENGTHS)}"
+        )
+        carry = group[group["test_set"] == "carry"]
+        if len(carry):
+            parts.append(
+                f"Carry chains ({carry['samples'].max()} of full length: units sum to at least 10, every other "
+                f"place to 9):\n\n{comparison(carry, LENGTHS, 'carry')}"
+            )
+    return "\n\n".join(parts)
+
+
+TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of table -->"
+
+
+def write_table(csv: Path, document: Path) -> None:
+    """Replace the part of a document between the table's marks by the tables of a CSV.
+
+    Raises:
+        ValueError: the document has no such marks.
+    """
+    before, begins, rest = document.read_text().partition(TABLE_BEGINS)
+    _, ends, after = rest.partition(TABLE_ENDS)
+    if not begins or not ends:
+        raise ValueError(f"expected the marks {TABLE_BEGINS} and {TABLE_ENDS} in {document}")
+    text = f"{before}{TABLE_BEGINS}\n{tables(read(csv))}\n{TABLE_ENDS}{after}"
+    write_atomically(document, lambda name: name.write_text(text))
 
 
 def score_lines(scores: list[Score]) -> str:

@@ -29,7 +29,7 @@ def test_abc_runs_from_any_folder_and_draws_its_figures(tmp_path, task):
     notebook = next(file for file in NOTEBOOKS if file.stem == "05_abc")
     runs = tmp_path / "runs"
     done = execute(
-        notebook, tmp_path / "out.ipynb", preset="smoke", task=task, samples=20, runs_dir=str(runs), seeds=[0]
+        notebook, tmp_path / "out.ipynb", preset="smoke", task=task, samples=20, runs_dir=str(runs), seeds="[0]"
     )
     outputs = [output for cell in done.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]

@@ -1,5 +1,6 @@
 import csv
 import multiprocessing
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,6 +10,8 @@ from abcnb.evaluation import Score
 from abcnb.results import COLUMNS, comparison, percent, read, record, score_lines
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
+
+REPOSITORY = Path(__file__).parents[1]
 
 
 def made_up(task="addition", method="vanilla", seed=0, length=6, correct=50, samples=100, **more):
@@ -141,3 +144,10 @@ def test_committed_results_are_in_order(repository):
         assert int(row["samples"]) - int(row["correct"]) <= int(row["wrong_digits"]) <= int(row["digits"])
     keys = [tuple(row[name] for name in results.KEY) for row in rows]
     assert len(set(keys)) == len(keys)
+
+
+def test_the_table_in_the_readme_is_current():
+    readme = REPOSITORY / "README.md"
+    text = readme.read_text()
+    inside = text.partition(results.TABLE_BEGINS)[2].partition(results.TABLE_ENDS)[0]
+    assert inside.strip() == results.tables(results.read(REPOSITORY / "reports/results/accuracy.csv")).strip()
