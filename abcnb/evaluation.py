@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from abcnb.layout import Layout, Steps, locate
 from abcnb.lines import LineBias
@@ -95,9 +96,18 @@ def count_errors(model: Transformer, task: Task, operands: Operands, form: str) 
 
 
 def evaluate(
-    model: Transformer, task: Task, form: str, length: int, samples: int = 10_000, test_set: str = "random"
+    model: Transformer,
+    task: Task,
+    form: str,
+    length: int,
+    samples: int = 10_000,
+    test_set: str = "random",
+    least_width: int = 1,
 ) -> Score:
     """Exact match on a seeded test set of one length.
+
+    Operands are padded to one digit more than they have, and to `least_width` at least: the training width, so
+    that numbers no longer than those of training look like those of training.
 
     Raises:
         ValueError: unknown test set, or one that the task does not have.
@@ -105,6 +115,9 @@ def evaluate(
     if test_set not in TEST_SETS:
         raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")
     operands = TEST_SETS[test_set](task, length, samples)
+    width = max(operands[0].shape[1], least_width)
+    widths = (width, task.second_width(width))
+    operands = tuple(F.pad(a, (0, w - a.shape[1])) for a, w in zip(operands, widths, strict=False))
     return score(length, count_errors(model, task, operands, form), task, operands)
 
 

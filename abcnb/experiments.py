@@ -294,7 +294,8 @@ class Run:
         known = self._evaluations(file)
         if key not in known:
             e = self.experiment
-            measured = evaluate(self.model(device), e.get_task(), e.form, length, samples, test_set)
+            model, width = self.model(device), e.train_width
+            measured = evaluate(model, e.get_task(), e.form, length, samples, test_set, width)
             with FileLock(self.folder / ".lock"):
                 known = self._evaluations(file)
                 known[key] = asdict(measured)

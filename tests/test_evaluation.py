@@ -379,3 +379,15 @@ def test_long_outputs_are_counted_in_chunks_where_that_is_exact(monkeypatch, sel
     assert torch.equal(count_errors(model, task, operands, "natural"), whole)
     if chunked is not None:
         assert bool(chunks) == chunked
+
+
+def test_short_numbers_are_padded_to_the_least_width(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        evaluation, "count_errors", lambda m, t, operands, form: seen.append(operands) or torch.zeros(5)
+    )
+    for least, wide in [(1, 4), (7, 7)]:
+        evaluation.evaluate(None, get_task("n-by-1"), "natural", 3, 5, least_width=least)
+        a, b = seen[-1]
+        assert a.shape == (5, wide) and b.shape == (5, 1)
+        assert (a[:, 2] > 0).all() and (a[:, 3:] == 0).all()
