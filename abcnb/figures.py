@@ -126,10 +126,10 @@ def accuracy_by_length(results: pd.DataFrame, train_length: int, title: str) -> 
         axis.fill_between(group["length"], group["low"], group["high"], color=f"C{i}", alpha=0.2, linewidth=0)
         axis.plot(group["length"], group["exact_match"], marker=markers[i % 8], color=f"C{i}", label=method)
     axis.axvline(train_length, linestyle=":", color="0.4")
-    axis.annotate(
-        "longest in training", (train_length, 50), rotation=90, ha="right", va="center", fontsize=7, color="0.4"
-    )
-    axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103), title=title)
+    top = axis.get_xaxis_transform()
+    axis.text(train_length, 1.01, "longest in training", transform=top, ha="center", fontsize=7, color="0.4")
+    axis.set_title(title, pad=16)
+    axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103))
     axis.legend(frameon=False)
     sns.despine(figure)
     return figure

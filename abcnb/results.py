@@ -94,7 +94,7 @@ def comparison(table: pd.DataFrame, lengths: tuple[int, ...], test_set: str = "r
                 continue
             shares = 100 * at["correct"] / at["samples"]
             text = percent(shares.mean())
-            if len(at) > 1 and shares.min() < 100:
+            if percent(shares.min()) != percent(shares.mean()):
                 text += f", worst {percent(shares.min())}"
             known = published(task, method, length) if test_set == "random" else None
             cells.append(text + (f" ({known:g})" if known is not None else ""))

@@ -192,6 +192,11 @@ class Task:
             for operand, w in zip(texts, widths, strict=True)
         )
 
+    def zeros(self, width: int) -> Operands:
+        """Operands that are all zero, of batch 1: a stand-in where only the columns matter."""
+        widths = (width, self.second_width(width))[: self.operands]
+        return tuple(torch.zeros(1, n, dtype=torch.long) for n in widths)
+
     @property
     def syntax(self) -> str:
         """How a person writes an input."""

@@ -67,7 +67,8 @@ def test_abc_calibrates_the_vanilla_model_which_is_trained_once(task, preset):
         vanilla = experiment(task, "vanilla", preset, seed)
         for method in ("abc-places", "abc-columns"):
             wanted = experiment(task, method, preset, seed)
-            assert wanted.interpolation.digest == vanilla.digest
+            padded = (task, method, preset) == ("addition", "abc-columns", "laptop")  # to the test width, 21
+            assert (wanted.interpolation.digest == vanilla.digest) != padded
             assert wanted.digest != vanilla.digest
             assert wanted.train_width == wanted.interpolation.train_width
 
