@@ -111,7 +111,7 @@ def _laptop(experiment: Experiment, method: Method) -> Experiment:
         steps=with_lines if has_lines else interpolating, batch_size=batch_size, learning_rate=2e-3
     )
     # With lines, Addition's last errors are carries through sums of 9, which few even numbers have (ABC, seed
-    # 12, 10 to 12 digits: 4 wrong digits in 360,000 on `even`, none on `carry`).
+    # 12, 10 to 12 digits: 4 wrong digits in 390,000 on `even`, none on `carry`).
     numbers = "carry" if has_lines and experiment.task == "addition" else "even"
     columns = method.calibration is not None and method.calibration.frame == "columns"
     width = COLUMNS_ADDITION_WIDTH if columns and experiment.task == "addition" else 0
