@@ -29,6 +29,7 @@ from abcnb.biases import ALiBi, Bias
 from abcnb.calibration import AveragedAttention, Calibration, CalibrationConfig, average_attention, calibrate
 from abcnb.evaluation import Score, evaluate
 from abcnb.lines import LineBias, cross_window, self_window
+from abcnb.lora import LoRAConfig, add_adapters
 from abcnb.model import ModelConfig, Transformer
 from abcnb.sampling import Sampler, check_numbers
 from abcnb.tasks import Batch, Task, get_task
@@ -55,10 +56,12 @@ class Experiment:
         base: of the digits; 0 is the task's own.
         form: `natural` or `aligned` (the paper aligns for ABS only).
         width: digits that operands are padded to in training; 0 is the training length + 1.
-        train_numbers: `uniform`, `even` or `carry`.
+        train_numbers: `uniform`, `even`, `carry` or `long`.
         bias: `none`, `alibi`, `window` (ABS) or `calibrated` (ABC).
         model, training, window: as they say.
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
+        lora: adapters; the model is then the one of `interpolation`, frozen but for them, and `calibration`,
+            if there is any, gives that frozen model its bias.
     """
 
     task: str
@@ -75,6 +78,7 @@ class Experiment:
     window: WindowConfig | None = None
     calibration: CalibrationConfig | None = None
     interpolation: "Experiment | None" = None
+    lora: LoRAConfig | None = None
 
     def __post_init__(self):
         if self.seed < 0:
@@ -93,6 +97,8 @@ class Experiment:
                 f"expected as many heads as the interpolating model's {self.interpolation.model.heads}, "
                 f"got {self.model.heads}"
             )
+        if self.lora and (not self.interpolation or self.interpolation.model != self.model):
+            raise ValueError("adapters need an interpolation with the same model config: the model they adapt")
 
     def get_task(self) -> Task:
         """The task instance."""
@@ -112,17 +118,27 @@ class Experiment:
 
     @property
     def digest(self) -> str:
-        """Hash of everything but the labels `method` and `preset`."""
-        content = json.dumps(_without_labels(asdict(self)), sort_keys=True)
+        """Hash of everything but the labels `method` and `preset`, and but for values left at their defaults.
+
+        So a new field with a default leaves known digests, and with them trained models, as they are. A
+        default once given must then stay: `fit` refuses a run whose stored description says otherwise.
+        """
+        content = json.dumps(_decisive(self), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
-def _without_labels(content: dict) -> dict:
-    return {
-        key: _without_labels(value) if key == "interpolation" and value else value
-        for key, value in content.items()
-        if key not in ("method", "preset")
-    }
+def _decisive(config: Any) -> dict:
+    """The fields that decide a model and differ from their defaults, nested configs likewise."""
+    content = {}
+    for part in fields(config):
+        value = getattr(config, part.name)
+        if part.name in ("method", "preset"):
+            continue
+        if is_dataclass(value):
+            content[part.name] = _decisive(value)
+        elif value != part.default:
+            content[part.name] = value
+    return content
 
 
 def from_dict(kind: type, content: dict) -> Any:
@@ -224,12 +240,22 @@ class TaskData:
         return self._batch(self._held_out, size, generator)
 
 
-def build_model(experiment: Experiment, selves: tuple[Bias, ...], crosses: tuple[Bias, ...]) -> Transformer:
-    """A freshly initialised model; the same for the same seed."""
+def build_model(
+    experiment: Experiment,
+    selves: tuple[Bias, ...],
+    crosses: tuple[Bias, ...],
+    adapted: dict[str, torch.Tensor] | None = None,
+) -> Transformer:
+    """A freshly initialised model; the same for the same seed. `adapted`: the weights that LoRA freezes."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(experiment.seed)
         vocabulary = experiment.get_task().vocabulary_size
-        return Transformer(experiment.model, vocabulary, selves, crosses)
+        model = Transformer(experiment.model, vocabulary, selves, crosses)
+        if adapted:
+            model.load_state_dict(adapted)
+        if experiment.lora:
+            add_adapters(model, experiment.lora)
+        return model
 
 
 def written_biases(experiment: Experiment) -> tuple[tuple[Bias, ...], tuple[Bias, ...]]:
@@ -375,16 +401,22 @@ def fit(
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(runs / f".{experiment.digest}.lock"):
         if (folder / "metrics.json").exists():
-            load_run(folder)  # says what is wrong with it, if anything is
+            stored = load_run(folder).experiment  # says what is wrong with it, if anything is
+            if stored.digest != experiment.digest:
+                raise ValueError(
+                    f"expected the run of {experiment.digest} in {folder}, but its config.json describes "
+                    f"{stored.digest}: a default was changed, or the folder was copied by hand; remove it"
+                )
             return Run(folder, experiment)
         interpolation = experiment.interpolation
         base = fit(interpolation, runs, device, progress, listener) if interpolation else None
         config = json.dumps(asdict(experiment), indent=1)
         write_atomically(folder / "config.json", lambda name: name.write_text(config))
-        if base:
+        if experiment.calibration:
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
-        model = build_model(experiment, *run.biases()).to(where)
+        adapted = base.model().state_dict() if experiment.lora else None
+        model = build_model(experiment, *run.biases(), adapted).to(where)
         history = train(
             model,
             TaskData(experiment, where),
@@ -401,7 +433,7 @@ def fit(
             "history": history,
             "steps": history[-1]["step"],
             "seconds": history[-1]["seconds"],
-            "parameters": sum(p.numel() for p in model.parameters()),
+            "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "device": where.type,
             "hardware": hardware(where),
             "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},

@@ -6,11 +6,14 @@ training length and tests of at most 12 digits, and frozen before seeds 0, 1, 2 
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 from abcnb.calibration import CalibrationConfig
 from abcnb.experiments import Experiment, WindowConfig
+from abcnb.lora import LoRAConfig
 from abcnb.model import ModelConfig
+from abcnb.sampling import LONG_FACTOR
 from abcnb.tasks import get_task
 from abcnb.training import TrainingConfig
 
@@ -31,6 +34,7 @@ class Method:
         bias: attention bias.
         aligned: binary tasks are written in the aligned form (the paper: for ABS only).
         calibration: the choices of ABC.
+        lora: adapters on the frozen Vanilla model; `long` numbers for them, where said.
     """
 
     description: str
@@ -38,6 +42,8 @@ class Method:
     bias: str = "none"
     aligned: bool = False
     calibration: CalibrationConfig | None = None
+    lora: LoRAConfig | None = None
+    long: bool = False
 
 
 # The paper's Algorithm 1 in its own frame. Where its text and the authors' code disagree it takes what runs:
@@ -84,6 +90,15 @@ METHODS = {
     "abs-nope": Method("ABS window w=1, no positions (paper: NoPE + w=1)", "none", "window", True),
     "abc-columns": Method("ABC over columns (paper: Algorithm 1)", "none", "calibrated", False, COLUMNS),
     "abc-places": Method("ABC over places (ours)", "cyclic-places", "calibrated", False, PLACES),
+    "lora": Method("LoRA on W_Q, W_K of the frozen Vanilla model", "sinusoidal", lora=LoRAConfig()),
+    "lora-long": Method("LoRA, trained on lengths of 1 to 12 digits", "sinusoidal", lora=LoRAConfig(), long=True),
+    "lora-abc": Method(
+        "LoRA with the bias of ABC over places added to the frozen model",
+        "sinusoidal",
+        "calibrated",
+        calibration=PLACES,
+        lora=LoRAConfig(),
+    ),
 }
 
 
@@ -178,9 +193,37 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         bias=chosen.bias if chosen.bias != "calibrated" else "none",
     )
     built = _PRESET_BUILDERS[preset](base, chosen)
-    if chosen.bias != "calibrated":
+    if chosen.bias != "calibrated" and not chosen.lora:
         return built
     interpolation = experiment(task, "vanilla", preset, seed)
-    if built.width != interpolation.width:
+    if chosen.long:
+        longest = LONG_FACTOR * built.get_task().train_length
+        built = replace(built, train_numbers="long", width=max(longest + 1, built.width))
+    elif built.width != interpolation.width:
         interpolation = replace(interpolation, width=built.width)
-    return replace(built, bias="calibrated", calibration=chosen.calibration, interpolation=interpolation)
+    bias = "calibrated" if chosen.calibration else "none"
+    return replace(built, bias=bias, calibration=chosen.calibration, interpolation=interpolation, lora=chosen.lora)
+
+
+def settings_of(wanted: Experiment) -> str:
+    """What differs from the frozen experiment of the same names, as for `--set`; empty where nothing does.
+
+    Settings that the interpolating model shares are named once.
+    """
+    if wanted.method not in METHODS or wanted.preset not in PRESETS:
+        return ""
+    found = _differences(experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted)
+    shared = {f"interpolation.{entry}" for entry in found}
+    return " ".join(entry for entry in found if entry not in shared)
+
+
+def _differences(frozen: Any, wanted: Any, prefix: str = "") -> list[str]:
+    found = []
+    for part in fields(wanted):
+        before, value, name = getattr(frozen, part.name), getattr(wanted, part.name), f"{prefix}{part.name}"
+        if is_dataclass(value) and is_dataclass(before):
+            found += _differences(before, value, f"{name}.")
+        elif value != before and part.name not in ("method", "preset"):
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            found.append(f"{name}={text}")
+    return found

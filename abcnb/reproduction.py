@@ -7,6 +7,7 @@ after the other on two threads. Interrupted and called again, finished runs and 
 import multiprocessing
 import queue
 import time
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tqdm import tqdm
 
 from abcnb import results
 from abcnb.experiments import Experiment, fit
-from abcnb.methods import experiment
+from abcnb.methods import experiment, settings_of
 from abcnb.paper import LENGTHS
 
 MAIN_TASKS = (
@@ -52,12 +53,13 @@ def _run_one(
             chains = run.evaluate(length, min(CARRY_SAMPLES, samples), "carry", device=where)
             rows.append(results.row(run, "carry", chains))
     results.record(csv, rows)
-    name = f"{wanted.task} {wanted.method} seed {wanted.seed}"
+    results.record(csv.with_name("learning.csv"), results.learning_rows(run))
+    name = " ".join([wanted.task, wanted.method, f"seed {wanted.seed}", settings_of(wanted)]).strip()
     return f"{name}, {run.metrics['seconds']:.0f} s of training", shares
 
 
 def run_all(
-    wanted: list[Experiment],
+    wanted: Sequence[Experiment],
     runs: Path,
     csv: Path,
     lengths: tuple[int, ...] = LENGTHS,
@@ -125,6 +127,7 @@ def reproduce(
     samples: int = 10_000,
     workers: int = 2,
     device: str = "auto",
+    lengths: tuple[int, ...] = LENGTHS,
 ) -> tuple[str, list[str]]:
     """The paper's main job: the methods on the tasks, measured beside published.
 
@@ -139,7 +142,7 @@ def reproduce(
         for task in tasks
     ]
     csv = reports / "results" / "accuracy.csv"
-    failures = run_all(wanted, runs, csv, LENGTHS, samples, workers, device)
+    failures = run_all(wanted, runs, csv, lengths, samples, workers, device)
     table = results.read(csv)
     table = table[table["run"].isin([e.digest for e in wanted])]
     if table.empty:

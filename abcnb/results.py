@@ -1,4 +1,8 @@
-"""Measured results: the tidy CSV, one row a (task, method, preset, seed, test set, length), and its tables."""
+"""Measured results: two tidy CSV files, and the tables made of them.
+
+accuracy.csv   one row a (task, method, preset, seed, settings, test set, length)
+learning.csv   one row a validation of the runs behind them
+"""
 
 from pathlib import Path
 
@@ -7,6 +11,7 @@ from filelock import FileLock
 
 from abcnb.evaluation import Score, wilson_interval
 from abcnb.experiments import Run
+from abcnb.methods import settings_of
 from abcnb.paper import LENGTHS, published
 from abcnb.training import write_atomically
 
@@ -14,12 +19,21 @@ COLUMNS = [
     "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",
     "train_steps", "train_seconds", "device",
     "frame", "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
+    "settings",
 ]  # fmt: skip
-KEY = ["task", "method", "preset", "seed", "test_set", "length"]
+NAMES = ["task", "method", "preset", "seed", "settings"]
+LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
+LEARNING_COLUMNS = [*NAMES, "run", *LEARNED]
+# What tells rows of a file apart, by its name.
+KEYS = {"accuracy.csv": [*NAMES, "test_set", "length"], "learning.csv": [*NAMES, "step"]}
 
 
 def row(run: Run, test_set: str, score: Score) -> dict:
-    """One CSV row. `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest."""
+    """One row of accuracy.csv.
+
+    `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest; `settings` is what
+    differs from the method's frozen configuration, as for `--set`, and empty where nothing does.
+    """
     e, metrics = run.experiment, run.metrics
     return {
         "task": e.task,
@@ -43,31 +57,45 @@ def row(run: Run, test_set: str, score: Score) -> dict:
         "parameters": metrics["parameters"],
         "hardware": metrics["hardware"],
         "run": e.digest,
+        "settings": settings_of(e),
     }
 
 
+def learning_rows(run: Run) -> list[dict]:
+    """The rows of learning.csv: every validation of a run."""
+    e = run.experiment
+    names = {"task": e.task, "method": e.method, "preset": e.preset, "seed": e.seed, "settings": settings_of(e)}
+    return [names | {"run": e.digest} | {key: record[key] for key in LEARNED} for record in run.metrics["history"]]
+
+
+def _columns(file: Path) -> list[str]:
+    return LEARNING_COLUMNS if file.name == "learning.csv" else COLUMNS
+
+
 def read(file: Path) -> pd.DataFrame:
-    """The results so far; empty where there is no file.
+    """The rows so far; empty where there is no file.
 
     Raises:
         ValueError: the file has other columns.
     """
+    columns = _columns(file)
     if not file.exists():
-        return pd.DataFrame(columns=COLUMNS)
+        return pd.DataFrame(columns=columns)
     table = pd.read_csv(file, keep_default_na=False)
-    if list(table.columns) != COLUMNS:
-        raise ValueError(f"expected the columns {','.join(COLUMNS)} in {file}, got {','.join(table.columns)}")
+    if list(table.columns) != columns:
+        raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
     return table
 
 
 def record(file: Path, rows: list[dict]) -> None:
-    """Write rows into the CSV, replacing earlier ones of the same key; safe from many processes at once."""
+    """Write rows into a CSV, replacing earlier ones of the same key; safe from many processes at once."""
+    key = KEYS.get(file.name, KEYS["accuracy.csv"])
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(f".{file.name}.lock")):
-        new = pd.DataFrame(rows, columns=COLUMNS)
+        new = pd.DataFrame(rows, columns=_columns(file))
         old = read(file)
         table = pd.concat([old, new]) if len(old) else new
-        table = table.drop_duplicates(KEY, keep="last").sort_values(KEY, kind="stable")
+        table = table.drop_duplicates(key, keep="last").sort_values(key, kind="stable")
         write_atomically(file, lambda name: table.to_csv(name, index=False))
 
 
@@ -104,8 +132,12 @@ def comparison(table: pd.DataFrame, lengths: tuple[int, ...], test_set: str = "r
 
 
 def tables(table: pd.DataFrame) -> str:
-    """Everything measured beside what was published, as Markdown, with what a reader needs to trust it."""
+    """Everything measured beside what was published, as Markdown, with what a reader needs to trust it.
+
+    Rows of changed settings are left out.
+    """
     parts = []
+    table = table[table["settings"] == ""]
     for preset, group in table.groupby("preset", sort=False):
         random = group[group["test_set"] == "random"]
         parts.append(

@@ -5,6 +5,7 @@ eighth is never trained on, by any method, and supplies validation and the test 
 
     uniform   drawn evenly from the training numbers (the paper: under 5% have seven digits, 86% have six)
     even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
+    long      as `even`, but over lengths of one to twelve digits: LoRA may be given these, no other method
     carry     `even`, but in three of ten samples half of the places sum to base − 1, so carries
               travel far (Addition only)
 
@@ -20,7 +21,8 @@ import torch
 from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
 
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
-TRAIN_NUMBERS = ("uniform", "even", "carry")
+TRAIN_NUMBERS = ("uniform", "even", "carry", "long")
+LONG_FACTOR = 2  # the longest of the `long` numbers has this many times the digits of the longest `even` one
 CARRY_SHARE = 0.3  # share of `carry` samples that are built, and …
 CARRY_PLACE = 0.5  # … chance that a place of a built sample sums to base − 1
 
@@ -49,7 +51,8 @@ def check_numbers(task: Task, kind: str, width: int) -> None:
         raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
     if kind == "carry" and task.name != "addition":
         raise ValueError(f"'carry' numbers are for addition, got the task {task.name!r}; use 'even'")
-    largest = LARGEST if kind == "uniform" else task.base**task.train_length - 1
+    longest = task.train_length * (LONG_FACTOR if kind == "long" else 1)
+    largest = LARGEST if kind == "uniform" else task.base**longest - 1
     result = largest * max(2, task.base - 1) if task.operands == 2 else largest + 1
     smallest_width = length_of(result, task.base)
     if width < smallest_width:
@@ -64,7 +67,7 @@ class Sampler:
 
     Args:
         task: the task.
-        kind: `uniform`, `even` or `carry`.
+        kind: one of `TRAIN_NUMBERS`.
         width: digits that operands are padded to.
         held_out: draw from the held-out numbers instead of the training numbers.
         device: where the digits are made.
@@ -107,7 +110,14 @@ class Sampler:
         device = self.numbers.device
         group = torch.randint(len(self.counts), (batch,), generator=generator, device=device)
         fraction = torch.rand(batch, generator=generator, device=device, dtype=torch.float64)
-        return self.numbers[self.starts[group] + (fraction * self.counts[group]).long()]
+        numbers = self.numbers[self.starts[group] + (fraction * self.counts[group]).long()]
+        if self.kind != "long":
+            return numbers
+        short, longest = self.task.train_length, LONG_FACTOR * self.task.train_length
+        length = torch.randint(1, longest + 1, (batch,), generator=generator, device=device)
+        low = self.task.base ** (length - 1)
+        longer = low + (fraction * low * (self.task.base - 1)).long()
+        return torch.where(length > short, longer, numbers)
 
     def _carrying(self, a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Replace some of b by numbers half of whose places complete a's to base − 1."""

@@ -127,9 +127,8 @@ def train(
     """
     device = model.device
     generator = torch.Generator(device=device).manual_seed(seed)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, config.learning_rate, weight_decay=config.weight_decay, fused=True)
     autocast = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
     forward = torch.compile(model) if config.compile else model
     validation = data.validation(config.validation_samples, torch.Generator(device=device).manual_seed(seed + 1))
@@ -151,7 +150,7 @@ def train(
             loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.target.flatten())
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+            torch.nn.utils.clip_grad_norm_(trained, config.clip)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(config, step)
             optimizer.step()

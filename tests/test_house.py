@@ -11,9 +11,9 @@ import pytest
 # A module imports only from those before it.
 ORDER = [
     "paper",
-    "tokens", "layout", "tasks", "sampling", "biases", "lines", "positions", "model", "decoding", "evaluation",
-    "training", "calibration", "experiments", "methods", "results", "figures", "reports", "reproduction", "bench",
-    "__main__",
+    "tokens", "layout", "tasks", "sampling", "biases", "lines", "positions", "model", "lora", "decoding",
+    "evaluation", "training", "calibration", "experiments", "methods", "sweep", "results", "store", "figures", "explorer",
+    "reports", "reproduction", "bench", "__main__",
 ]  # fmt: skip
 BAGS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared", "base", "core"}
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from abcnb.experiments import TaskData, build_model, written_biases
-from abcnb.methods import METHODS, PRESETS, experiment
+from abcnb.experiments import TaskData, build_model, with_settings, written_biases
+from abcnb.methods import METHODS, PRESETS, experiment, settings_of
 from abcnb.tasks import TASKS
 from abcnb.tokens import decode
 
@@ -99,5 +99,24 @@ def test_the_paper_preset_has_the_published_sizes():
         wanted = experiment("addition", method, "paper")
         assert wanted.model.d_model == (512 if method == "rope" else 128)
         assert (wanted.model.decoder_layers, wanted.model.heads, wanted.model.dropout) == (6, 8, 0.3)
-        assert wanted.train_numbers == "uniform" and wanted.train_width == 61
+        assert wanted.train_numbers == ("long" if method == "lora-long" else "uniform")
+        assert wanted.train_width == 61
     assert experiment("parity", "vanilla", "paper").train_width == 201  # 10^60 − 1 has 200 bits
+
+
+def test_settings_say_what_differs_and_can_be_applied_again():
+    frozen = experiment("addition", "abc-places", "laptop", 1)
+    assert settings_of(frozen) == ""
+    settings = ["training.steps=7", "calibration.directions_cross=-1,0,1", "base=4"]
+    changed = with_settings(frozen, settings)
+    told = settings_of(changed).split(" ")
+    assert set(told) >= set(settings) and not [entry for entry in told if entry == "interpolation.base=4"]
+    assert with_settings(frozen, told) == changed
+
+
+def test_lora_adapts_the_frozen_vanilla_model():
+    for method in ("lora", "lora-long", "lora-abc"):
+        wanted = experiment("addition", method, "laptop", 2)
+        assert wanted.interpolation == experiment("addition", "vanilla", "laptop", 2)
+        assert wanted.model == wanted.interpolation.model and wanted.lora.rank == 8
+        assert wanted.train_width == (13 if method == "lora-long" else 7)

@@ -20,6 +20,7 @@ def made_up(task="addition", method="vanilla", seed=0, length=6, correct=50, sam
         "samples": samples, "correct": correct, "wrong_digits": 7, "train_steps": 20, "train_seconds": 1.5,
         "device": "cpu", "frame": "", "position": "none", "train_width": 7, "train_numbers": "even",
         "form": "natural", "digits": 800, "parameters": 1000, "hardware": "a CPU, 1 thread(s)", "run": "0123abcd",
+        "settings": "",
     }  # fmt: skip
     return values | more
 
@@ -142,7 +143,7 @@ def test_committed_results_are_in_order(repository):
     for row in rows:
         assert 0 <= int(row["correct"]) <= int(row["samples"])
         assert int(row["samples"]) - int(row["correct"]) <= int(row["wrong_digits"]) <= int(row["digits"])
-    keys = [tuple(row[name] for name in results.KEY) for row in rows]
+    keys = [tuple(row[name] for name in results.KEYS[file.name]) for row in rows]
     assert len(set(keys)) == len(keys)
 
 

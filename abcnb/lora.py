@@ -1,0 +1,67 @@
+"""Low-rank adapters (LoRA) on the query and key projections of a trained, frozen model.
+
+    W' = W + (α / r) · B A        A: [r, d_model], B: [d_model, r], B = 0 at first
+
+Query and key alone decide where a head attends, so this is what an adapter would have to change to repair the
+attention that ABC calibrates.
+
+Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1 (α fixed to the rank, so
+that the scale is 1); paper, appendix E.2, which compares LoRA on W_Q and W_K with ABC and measures nothing.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from abcnb.model import Attention, Transformer
+
+
+@dataclass(frozen=True)
+class LoRAConfig:
+    """The adapters' rank r, at least 1."""
+
+    rank: int = 8
+
+    def __post_init__(self):
+        if self.rank < 1:
+            raise ValueError(f"expected a rank of at least 1, got {self.rank}")
+
+
+class LowRankLinear(nn.Module):
+    """A frozen linear map plus a trained one of low rank.
+
+    Args:
+        frozen: the trained projection; it is not trained further.
+        rank: of the update, at most its smaller side.
+    """
+
+    def __init__(self, frozen: nn.Linear, rank: int):
+        super().__init__()
+        if rank > min(frozen.in_features, frozen.out_features):
+            raise ValueError(
+                f"expected a rank of at most {min(frozen.in_features, frozen.out_features)}, got {rank}"
+            )
+        self.frozen = frozen.requires_grad_(False)
+        self.down = nn.Parameter(torch.empty(rank, frozen.in_features))
+        self.up = nn.Parameter(torch.zeros(frozen.out_features, rank))
+        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., d_in] to [..., d_out]."""
+        return self.frozen(x) + F.linear(F.linear(x, self.down), self.up)
+
+    def update(self) -> torch.Tensor:
+        """B A, what is added to the frozen weight, [d_out, d_in]."""
+        return self.up @ self.down
+
+
+def add_adapters(model: Transformer, config: LoRAConfig) -> None:
+    """Freeze a model and give every query and key projection of its decoder an adapter, in place."""
+    model.requires_grad_(False)
+    for module in model.decoder.modules():
+        if isinstance(module, Attention):
+            module.query = LowRankLinear(module.query, config.rank)
+            module.key = LowRankLinear(module.key, config.rank)

@@ -1,0 +1,176 @@
+"""Where trained things are found: a run in `runs/`, what is committed under `reports/`, and only then training.
+
+reports/models/<hash>/        a few committed runs: half-precision weights, lines, averaged attention
+reports/results/accuracy.csv  every measured score
+reports/results/learning.csv  every validation of the runs behind those scores
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from filelock import FileLock
+from safetensors.torch import load_file, save_file
+
+from abcnb import results
+from abcnb.evaluation import Score
+from abcnb.experiments import RUNS, Experiment, Run, fit, load_run
+from abcnb.methods import settings_of
+from abcnb.sampling import random_operands
+from abcnb.training import pick_device
+
+REPORTS = RUNS.parent / "reports"
+# What a committed run holds; its scores are in accuracy.csv, measured with the full weights.
+CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
+
+
+def commit_run(run: Run, models: Path) -> Path:
+    """Copy a run to a folder of committed models, its weights in half precision.
+
+    Returns:
+        The committed folder.
+    """
+    target, temporary = models / run.experiment.digest, models / f".{run.experiment.digest}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for file in run.folder.glob("*.json"):
+        if file.name != "evaluations.json":
+            shutil.copy(file, temporary)
+    halved = {name: value.half() for name, value in load_file(run.folder / WEIGHTS).items()}
+    save_file(halved, temporary / WEIGHTS)
+    if (run.folder / "attention.safetensors").exists():
+        shutil.copy(run.folder / "attention.safetensors", temporary)
+    shutil.rmtree(target, ignore_errors=True)
+    temporary.rename(target)
+    return target
+
+
+def _adopt(committed: Path, folder: Path) -> None:
+    """Copy a committed run among the runs, so that it is used and evaluated as any other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in committed.iterdir():
+        if file.name not in (METRICS, WEIGHTS):
+            shutil.copy(file, folder)
+    weights = {name: value.float() for name, value in load_file(committed / WEIGHTS).items()}
+    save_file(weights, folder / WEIGHTS)
+    metrics = json.loads((committed / METRICS).read_text()) | {"weights": "rounded to half precision"}
+    (folder / METRICS).write_text(json.dumps(metrics, indent=1))  # last: a folder without it is unfinished
+
+
+@dataclass(frozen=True)
+class Store:
+    """Trained models and measured scores, from the cheapest place that has them.
+
+    Attributes:
+        runs: folder of all runs; what is trained lands here.
+        reports: folder of what is committed, or None to use nothing of it.
+        device: `auto`, `cpu` or `cuda`, for training and evaluation.
+        progress: show progress bars while training.
+    """
+
+    runs: Path
+    reports: Path | None
+    device: str = "auto"
+    progress: bool = True
+
+    def has(self, experiment: Experiment) -> bool:
+        """Whether the model is there without training."""
+        folders = [self.runs / experiment.digest] + ([self._committed(experiment)] if self.reports else [])
+        return any((folder / METRICS).exists() for folder in folders)
+
+    def _committed(self, experiment: Experiment) -> Path:
+        return self.reports / "models" / experiment.digest
+
+    def run(self, experiment: Experiment) -> Run:
+        """The trained model: from `runs`, else a committed one, else trained now."""
+        folder = self.runs / experiment.digest
+        if self.reports and (self._committed(experiment) / METRICS).exists():
+            self.runs.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.runs / f".{experiment.digest}.lock"):
+                if not (folder / METRICS).exists():
+                    _adopt(self._committed(experiment), folder)
+        return fit(experiment, self.runs, self.device, self.progress)
+
+    def _rows(self, file: str, experiment: Experiment):
+        """Rows of a committed CSV that belong to an experiment."""
+        if not self.reports:
+            return None
+        table = results.read(self.reports / "results" / file)
+        rows = table[table["run"] == experiment.digest]
+        return rows if len(rows) else None
+
+    def history(self, experiment: Experiment) -> list[dict]:
+        """Validations over training: step, seconds, loss, exact_match (percent), digit_error_rate."""
+        if not (self.runs / experiment.digest / METRICS).exists():
+            rows = self._rows("learning.csv", experiment)
+            if rows is not None:
+                return rows[results.LEARNED].to_dict("records")
+        return self.run(experiment).metrics["history"]
+
+    def scores(
+        self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000, test_set: str = "random"
+    ) -> list[Score]:
+        """Exact match by length: committed scores of as many samples, else measured, trained if need be."""
+        rows = self._rows("accuracy.csv", experiment)
+        known = {} if rows is None else {
+            row.length: Score(row.length, row.samples, row.correct, row.wrong_digits, row.digits)
+            for row in rows[rows["test_set"] == test_set].itertuples()
+        }  # fmt: skip
+        found = []
+        for length in lengths:
+            score = known.get(length)
+            if score is None or score.samples != _count(experiment, length, samples, test_set):
+                score = self.run(experiment).evaluate(length, samples, test_set, pick_device(self.device))
+            found.append(score)
+        return found
+
+    def table(
+        self,
+        experiments: Sequence[Experiment],
+        lengths: Sequence[int],
+        samples: int = 10_000,
+        test_set: str = "random",
+    ) -> pd.DataFrame:
+        """`scores` of many experiments: one row an experiment and length.
+
+        Returns:
+            Columns task, method, seed, settings, length, samples, correct, exact_match, low, high (percent,
+            95% Wilson interval) and digit_error_rate.
+        """
+        rows = [
+            {"task": e.task, "method": e.method, "seed": e.seed, "settings": settings_of(e)}
+            | {"length": score.length, "samples": score.samples, "correct": score.correct}
+            | {"exact_match": score.exact_match, "low": score.interval[0], "high": score.interval[1]}
+            | {"digit_error_rate": score.wrong_digits / score.digits}
+            for e in experiments
+            for score in self.scores(e, lengths, samples, test_set)
+        ]
+        return pd.DataFrame(rows)
+
+
+def _count(experiment: Experiment, length: int, samples: int, test_set: str) -> int:
+    """How many samples a test set of this size really has: there are few short numbers."""
+    if test_set != "random" or length > 6:
+        return samples
+    return len(random_operands(experiment.get_task(), length, samples)[0])
+
+
+def open_store(
+    runs_dir: str = "", reports_dir: str = "", stored: bool = True, device: str = "auto", progress: bool = True
+) -> Store:
+    """A store from text parameters; empty folders are the repository's own.
+
+    Raises:
+        ValueError: a device that this machine does not have.
+    """
+    pick_device(device)
+    reports = Path(reports_dir) if reports_dir else REPORTS
+    return Store(Path(runs_dir) if runs_dir else RUNS, reports if stored else None, device, progress)
+
+
+def commit_models(experiments: list[Experiment], runs: Path, reports: Path) -> list[Path]:
+    """Commit the finished runs of experiments under `reports/models`; those not trained yet are refused."""
+    return [commit_run(load_run(runs / e.digest), reports / "models") for e in experiments]

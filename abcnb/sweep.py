@@ -1,0 +1,83 @@
+"""Sweeps: a small TOML file that names many experiments, and the running of them.
+
+lengths = [6, 10, 15, 20, 60]        # digits; optional, as are samples and carry_samples
+samples = 10_000
+
+[[grid]]                             # any number of blocks; each is a full cross product
+tasks = ["successor", "addition"]
+methods = ["abs-cpi", "abs-place"]
+seeds = [0, 1, 2]                    # optional: [0]
+presets = ["laptop"]                 # optional
+overrides = [[], ["model.period=6"]] # optional: variants, each a list of settings as for `fit --set`
+"""
+
+import tomllib
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from abcnb.experiments import Experiment, with_settings
+from abcnb.methods import experiment
+from abcnb.paper import LENGTHS
+
+_TOP = {"lengths", "samples", "grid"}
+_GRID = {"tasks", "methods", "seeds", "presets", "overrides"}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep runs: experiments in order, test lengths in digits, samples a length."""
+
+    experiments: tuple[Experiment, ...]
+    lengths: tuple[int, ...]
+    samples: int
+
+
+def read_sweep(file: Path) -> Sweep:
+    """A sweep from its TOML file.
+
+    Raises:
+        ValueError: not TOML, an unknown or missing key, or a value that no experiment can have; says which.
+    """
+    try:
+        content = tomllib.loads(file.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"expected TOML in {file}, got: {error}") from None
+    _check_keys(content, _TOP, file, "")
+    lengths, samples = content.get("lengths", list(LENGTHS)), content.get("samples", 10_000)
+    if not _whole_numbers(lengths, 1) or not _whole_numbers([samples], 1):
+        raise ValueError(f"expected lengths and samples of at least 1 in {file}, got {lengths} and {samples}")
+    if not isinstance(content.get("grid"), list) or not content["grid"]:
+        raise ValueError(f"expected at least one [[grid]] in {file}")
+    found: dict[str, Experiment] = {}  # by digest: a model that two blocks ask for is trained and listed once
+    for number, block in enumerate(content["grid"], 1):
+        for wanted in _experiments(block, file, f" of [[grid]] number {number}"):
+            found.setdefault(f"{wanted.digest} {wanted.method} {wanted.preset}", wanted)
+    return Sweep(tuple(found.values()), tuple(lengths), samples)
+
+
+def _experiments(block: dict, file: Path, where: str) -> list[Experiment]:
+    _check_keys(block, _GRID, file, where)
+    for key in ("tasks", "methods"):
+        if not block.get(key) or not isinstance(block[key], list):
+            raise ValueError(f"expected a list of {key} in {file}{where}, got {block.get(key)!r}")
+    seeds, overrides = block.get("seeds", [0]), block.get("overrides", [[]])
+    if not _whole_numbers(seeds, 0):
+        raise ValueError(f"expected seeds as whole numbers in {file}{where}, got {seeds!r}")
+    if not isinstance(overrides, list) or not all(isinstance(settings, list) for settings in overrides):
+        raise ValueError(f"expected overrides as a list of lists in {file}{where}, got {overrides!r}")
+    names = product(seeds, block.get("presets", ["laptop"]), block["methods"], block["tasks"], overrides)
+    try:
+        return [with_settings(experiment(t, m, preset, seed), settings) for seed, preset, m, t, settings in names]
+    except ValueError as error:
+        raise ValueError(f"{error} (in {file}{where})") from None
+
+
+def _check_keys(content: dict, allowed: set[str], file: Path, where: str) -> None:
+    unknown = sorted(set(content) - allowed)
+    if unknown:
+        raise ValueError(f"expected keys among {', '.join(sorted(allowed))} in {file}{where}, got {unknown[0]!r}")
+
+
+def _whole_numbers(values: object, least: int) -> bool:
+    return isinstance(values, list) and bool(values) and all(type(v) is int and v >= least for v in values)

@@ -1,0 +1,99 @@
+"""The store: what is there is used, in order, before anything is trained."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from abcnb import results, store
+from abcnb.experiments import fit
+from abcnb.methods import experiment
+from abcnb.store import Store, commit_run, open_store
+
+WANTED = experiment("successor", "abc-places", "smoke")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return fit(WANTED, tmp_path_factory.mktemp("runs"), "cpu", progress=False)
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("trained, though it was there")
+
+    monkeypatch.setattr("abcnb.experiments.train", refuse)
+
+
+def reports_with(tmp_path, run, committed=True):
+    reports = tmp_path / "reports"
+    score = run.evaluate(3, 40)
+    results.record(reports / "results" / "accuracy.csv", [results.row(run, "random", score)])
+    results.record(reports / "results" / "learning.csv", results.learning_rows(run))
+    if committed:
+        commit_run(run, reports / "models")
+    return reports
+
+
+def test_a_committed_run_is_used_and_evaluates_nearly_alike(tmp_path, trained, no_training):
+    reports = reports_with(tmp_path, trained)
+    found = Store(tmp_path / "runs", reports, "cpu").run(WANTED)
+    assert found.folder == tmp_path / "runs" / WANTED.digest
+    assert found.metrics["weights"] == "rounded to half precision"
+    assert found.biases() == trained.biases()
+    assert torch.equal(found.attention().cross_attention, trained.attention().cross_attention)
+    for name, value in trained.model().state_dict().items():
+        torch.testing.assert_close(found.model().state_dict()[name], value, rtol=1e-3, atol=1e-4)
+    assert not (reports / "models" / WANTED.digest / "evaluations.json").exists()
+
+
+def test_a_run_comes_before_what_is_committed(tmp_path, trained, no_training):
+    reports = reports_with(tmp_path, trained)
+    assert "weights" not in Store(trained.folder.parent, reports, "cpu").run(WANTED).metrics
+
+
+def test_scores_and_histories_come_from_the_csv_without_a_model(tmp_path, trained, no_training):
+    reports = reports_with(tmp_path, trained, committed=False)
+    found = Store(tmp_path / "runs", reports, "cpu")
+    assert found.scores(WANTED, [3], 40) == [trained.evaluate(3, 40)]
+    kept = [{key: record[key] for key in results.LEARNED} for record in trained.metrics["history"]]
+    for known, record in zip(found.history(WANTED), kept, strict=True):
+        assert known == pytest.approx(record)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_score_of_other_samples_is_measured_anew(tmp_path, trained):
+    reports = reports_with(tmp_path, trained)
+    assert Store(tmp_path / "runs", reports, "cpu").scores(WANTED, [3], 60)[0].samples == 60
+
+
+def test_nothing_committed_is_used_where_that_is_asked_for(tmp_path, trained):
+    reports = reports_with(tmp_path, trained)
+    fresh = replace(Store(tmp_path / "runs", reports, "cpu", progress=False), reports=None)
+    assert not fresh.has(WANTED)
+    assert "weights" not in fresh.run(WANTED).metrics and fresh.has(WANTED)
+
+
+def test_a_table_has_a_row_for_each_run_and_length(tmp_path, trained):
+    table = Store(trained.folder.parent, None, "cpu").table([WANTED, WANTED.interpolation], [2, 3], 40)
+    assert list(table["method"]) == ["abc-places"] * 2 + ["vanilla"] * 2
+    assert list(table["length"]) == [2, 3, 2, 3] and set(table["settings"]) == {""}
+    assert ((table["low"] <= table["exact_match"]) & (table["exact_match"] <= table["high"])).all()
+
+
+def test_the_committed_models_are_small_and_of_named_methods(repository):
+    folders = [folder for folder in (repository / "reports" / "models").iterdir() if folder.is_dir()]
+    assert folders
+    for folder in folders:
+        names = json.loads((folder / "config.json").read_text())
+        assert experiment(names["task"], names["method"], names["preset"], names["seed"]).digest == folder.name
+    size = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
+    assert size < 20_000_000
+
+
+def test_an_unknown_device_is_refused():
+    with pytest.raises(ValueError, match="expected a device"):
+        open_store(device="tpu")
+    assert open_store().reports == store.REPORTS and open_store(stored=False).reports is None

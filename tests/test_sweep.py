@@ -1,0 +1,74 @@
+"""Sweep files, and a small real sweep."""
+
+import subprocess
+import sys
+
+import pytest
+
+from abcnb.results import read
+from abcnb.sweep import read_sweep
+
+GRID = '[[grid]]\ntasks = ["successor"]\nmethods = ["vanilla"]\npresets = ["smoke"]\n'
+
+
+def written(tmp_path, text):
+    file = tmp_path / "sweep.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_grid_is_a_full_cross_product(tmp_path):
+    text = (
+        'lengths = [3, 4]\nsamples = 20\n[[grid]]\n'
+        'tasks = ["successor", "parity"]\nmethods = ["nope", "vanilla"]\n'
+        'presets = ["smoke"]\nseeds = [4, 5]\noverrides = [[], ["training.steps=7"]]\n'
+    )
+    sweep = read_sweep(written(tmp_path, text))
+    assert (sweep.lengths, sweep.samples, len(sweep.experiments)) == ((3, 4), 20, 16)
+    assert {e.training.steps for e in sweep.experiments} == {7, 20}
+    assert {e.seed for e in sweep.experiments} == {4, 5}
+
+
+def test_what_two_blocks_ask_for_is_run_once(tmp_path):
+    assert len(read_sweep(written(tmp_path, GRID + GRID)).experiments) == 1
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("grid", "expected TOML"),
+        ("", r"at least one \[\[grid\]\]"),
+        ("tusks = 1\n" + GRID, "got 'tusks'"),
+        ('[[grid]]\nmethods = ["vanilla"]\n', "a list of tasks"),
+        (GRID + "seeds = [-1]\n", "seeds as whole numbers"),
+        (GRID + 'overrides = ["training.steps=7"]\n', "a list of lists"),
+        (GRID + 'overrides = [["training.stops=7"]]\n', "number 1"),
+        (GRID.replace("vanilla", "chocolate"), "expected a method among"),
+        ("lengths = [0]\n" + GRID, "at least 1"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_what_is_wrong(tmp_path, text, told):
+    with pytest.raises(ValueError, match=told):
+        read_sweep(written(tmp_path, text))
+
+
+def test_the_committed_sweeps_are_readable(repository):
+    files = list((repository / "reports" / "sweeps").glob("*.toml"))
+    assert files
+    for file in files:
+        assert read_sweep(file).experiments
+
+
+def test_a_sweep_records_scores_with_their_settings(tmp_path):
+    text = "lengths = [2, 9]\nsamples = 30\n" + GRID + 'overrides = [[], ["training.steps=7"]]\n'
+    command = [sys.executable, "-m", "abcnb", "sweep", str(written(tmp_path, text)), "--device", "cpu"]
+    command += ["--runs", str(tmp_path / "runs"), "--reports", str(tmp_path / "reports")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    table = read(tmp_path / "reports" / "results" / "accuracy.csv")
+    assert sorted(zip(table["settings"], table["length"], strict=True)) == [
+        ("", 2), ("", 9), ("training.steps=7", 2), ("training.steps=7", 9),
+    ]  # fmt: skip
+    assert set(table["samples"]) == {10, 30}  # of two digits ten numbers are held out
+    learned = read(tmp_path / "reports" / "results" / "learning.csv")
+    assert set(learned["run"]) == set(table["run"])
