@@ -1,5 +1,7 @@
 """One function a figure; each takes results, never models, and returns the matplotlib Figure."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -7,9 +9,11 @@ import seaborn as sns
 import torch
 from matplotlib.figure import Figure
 
+from abcnb.layout import NO_PLACE, Layout
 from abcnb.lines import DIRECTION_NAMES
 
 sns.set_theme(context="notebook", style="white", palette="colorblind", font_scale=0.85)
+plt.rcParams["figure.titlesize"] = "medium"
 
 
 def _head_grid(heads: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
@@ -111,26 +115,45 @@ def line_strengths(lines: pd.DataFrame, head: int, threshold: float | None = Non
     return figure
 
 
-def accuracy_by_length(results: pd.DataFrame, train_length: int, title: str) -> Figure:
-    """Percent exact match against length, one line a method, with Wilson intervals.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+DASHES = ("-", "--", ":")
+
+
+def _style(number: int) -> dict:
+    """Colour, marker and dashes of the n-th line; the ten colours repeat with other dashes."""
+    return {"color": f"C{number % 10}", "marker": MARKERS[number % 12], "linestyle": DASHES[number // 10 % 3]}
+
+
+def accuracy_by_length(
+    table: pd.DataFrame, train_length: int, title: str, styles: Sequence[str] | None = None
+) -> Figure:
+    """Percent exact match against length, one line a method.
+
+    Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
 
     Args:
-        results: columns method, length, exact_match, low, high (percent).
+        table: columns method, length, exact_match, low, high (percent), and seed where there are several.
         train_length: longest training length, marked.
         title: of the figure.
+        styles: all methods of a set of figures, so that each looks the same in all of them; those of the
+            table when None.
     """
-    figure, axis = plt.subplots(figsize=(6.0, 3.4), layout="constrained")
-    markers = ["o", "s", "^", "D", "v", "P", "X", "*"]
-    for i, (method, group) in enumerate(results.groupby("method", sort=False)):
-        group = group.sort_values("length")
-        axis.fill_between(group["length"], group["low"], group["high"], color=f"C{i}", alpha=0.2, linewidth=0)
-        axis.plot(group["length"], group["exact_match"], marker=markers[i % 8], color=f"C{i}", label=method)
+    figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
+    styles = list(styles or dict.fromkeys(table["method"]))
+    for method, group in table.groupby("method", sort=False):
+        i = styles.index(method)
+        by_length = group.groupby("length")["exact_match"]
+        mean, several = by_length.mean(), by_length.size().max() > 1
+        low = by_length.min() if several else group.groupby("length")["low"].min()
+        high = by_length.max() if several else group.groupby("length")["high"].max()
+        axis.fill_between(mean.index, low, high, color=f"C{i % 10}", alpha=0.2, linewidth=0)
+        axis.plot(mean.index, mean, label=method, markersize=4.5, **_style(i))
     axis.axvline(train_length, linestyle=":", color="0.4")
     top = axis.get_xaxis_transform()
-    axis.text(train_length, 1.01, "longest in training", transform=top, ha="center", fontsize=7, color="0.4")
+    axis.text(train_length, 1.01, "longest in training", transform=top, ha="center", fontsize=8, color="0.35")
     axis.set_title(title, pad=16)
     axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103))
-    axis.legend(frameon=False)
+    figure.legend(frameon=False, loc="outside right center")
     sns.despine(figure)
     return figure
 
@@ -142,10 +165,207 @@ def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
         histories: name to the records that `training.train` returns.
         title: of the figure.
     """
-    figure, axis = plt.subplots(figsize=(6.0, 3.0), layout="constrained")
-    for name, history in histories.items():
-        axis.plot([r["step"] for r in history], [r["exact_match"] for r in history], marker="o", label=name)
+    figure, axis = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
+    for i, (name, history) in enumerate(histories.items()):
+        steps, exact = [r["step"] for r in history], [r["exact_match"] for r in history]
+        axis.plot(steps, exact, label=name, markersize=4.5, **_style(i))
     axis.set(xlabel="optimizer steps", ylabel="validation exact match (%)", ylim=(-3, 103), title=title)
-    axis.legend(frameon=False)
+    figure.legend(frameon=False, loc="outside right center")
+    sns.despine(figure)
+    return figure
+
+
+def source_layout(source: str, layout: Layout) -> Figure:
+    """What each source column is: its token, its kind, and its place seen from each operand.
+
+    Args:
+        source: the source's characters, one a column.
+        layout: its columns.
+    """
+    places = layout.places()
+    digits = (layout.digit_places > NO_PLACE).numpy()
+    names = ["kind", *(f"place in operand {k + 1}" for k in range(layout.segments))]
+    if layout.segments == 1:
+        names[1] = "place"
+    texts = [["digit" if digit else "structure" for digit in digits]]
+    texts += [["" if place == NO_PLACE else str(int(place)) for place in row] for row in places]
+    inside = [np.where(row == NO_PLACE, np.nan, row.numpy().astype(float)) for row in places]
+    values = np.stack([np.where(digits, 1.0, np.nan), *inside])
+    width = max(5.0, 0.52 * len(layout))
+    figure, axes = plt.subplots(len(names), 1, figsize=(width, 0.5 * len(names) + 0.6), layout="constrained")
+    for axis, name, row, text in zip(axes, names, values, texts, strict=True):
+        axis.set_facecolor("0.93")
+        cells = np.array([text])
+        if name == "kind":
+            cells = np.where(cells == "digit", "d", "s")
+        sns.heatmap(
+            row[None], annot=cells, fmt="", cmap="cividis_r", vmin=-1.5, vmax=layout.width + 1, cbar=False,
+            linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
+        )  # fmt: skip
+        for column in np.flatnonzero(np.isnan(row)):
+            if cells[0][column]:
+                axis.text(column + 0.5, 0.5, cells[0][column], ha="center", va="center", fontsize=9, color="0.3")
+        axis.set_xticks([])
+        axis.set_yticks([0.5], [name], rotation=0)
+    axes[0].xaxis.tick_top()
+    axes[0].set_xticks(np.arange(len(source)) + 0.5, list(source), fontsize=11, family="monospace")
+    return figure
+
+
+def number_lengths(table: pd.DataFrame, title: str) -> Figure:
+    """How long the numbers are, as bars: percent of the numbers of each kind against their digits.
+
+    Args:
+        table: columns numbers (the kind), digits, percent.
+        title: of the figure.
+    """
+    figure, axis = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
+    sns.barplot(table, x="digits", y="percent", hue="numbers", ax=axis)
+    axis.set(xlabel="length (digits)", ylabel="numbers (%)", title=title)
+    axis.legend(frameon=False, title=None)
+    sns.despine(figure)
+    return figure
+
+
+def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figure:
+    """Attention on the right digits and correctness, step by step, one panel an input length.
+
+    Args:
+        table: columns length, step, share (percent of attention on the step's own place), correct (percent).
+        train_length: longest training length, marked.
+        title: of the figure.
+    """
+    lengths = sorted(table["length"].unique())
+    figure, axes = plt.subplots(
+        1, len(lengths), figsize=(3.6 * len(lengths), 3.0), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axis, length in zip(axes[0], lengths, strict=True):
+        mine = table[table["length"] == length]
+        axis.plot(
+            mine["step"], mine["share"], color="C0", marker="o", markersize=4, label="attention on its place"
+        )
+        axis.plot(mine["step"], mine["correct"], color="C1", marker="s", markersize=4, label="digit correct")
+        axis.axvline(train_length - 0.5, linestyle=":", color="0.4")
+        axis.set(xlabel="output step (place)", title=f"{length} digits", ylim=(-3, 103))
+    axes[0][0].set_ylabel("percent")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure
+
+
+def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
+    """What scalar each scheme adds to the attention score of two steps, against their distance.
+
+    Args:
+        panels: name of the scheme to a table of head, distance (steps back), bias.
+        title: of the figure.
+
+    Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
+    """
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4.2 * len(panels), 3.2), squeeze=False, layout="constrained"
+    )
+    for axis, (name, table) in zip(axes[0], panels.items(), strict=True):
+        for head, group in table.groupby("head"):
+            axis.plot(group["distance"], group["bias"], label=f"head {head}", markersize=4, **_style(int(head)))
+        axis.set(title=name, xlabel="distance j − i (steps)", ylabel="added to the score")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside right center")
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure
+
+
+def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
+    """What several schemes add to the attention scores of one head, one map each, each on its own scale.
+
+    Args:
+        matrices: name to [rows, columns], −inf where closed.
+        title: of the figure.
+    """
+    figure, axes = plt.subplots(
+        1, len(matrices), figsize=(3.9 * len(matrices), 2.9), squeeze=False, layout="constrained"
+    )
+    for axis, (name, matrix) in zip(axes[0], matrices.items(), strict=True):
+        values = matrix.numpy().copy()
+        values[~np.isfinite(values)] = np.nan
+        axis.set_facecolor("0.85")
+        sns.heatmap(values, cmap="cividis", ax=axis, cbar_kws={"label": "added to the score"})
+        _tick_every(axis, None, matrix.shape[1], matrix.shape[0])
+        axis.set(title=name, xlabel="column", ylabel="output step")
+    figure.suptitle(title)
+    return figure
+
+
+def digit_error_rates(table: pd.DataFrame, title: str) -> Figure:
+    """Digit error rate against length on logarithmic axes; lengths without an error show what that bounds.
+
+    Args:
+        table: columns method, length, digit_error_rate, digits (output tokens over all samples).
+        title: of the figure.
+    """
+    figure, axis = plt.subplots(figsize=(7.2, 3.4), layout="constrained")
+    for i, (method, group) in enumerate(table.groupby("method", sort=False)):
+        group = group.sort_values("length")
+        bound = 3.0 / group["digits"]  # 95%: no error among n digits bounds the rate by 3 / n
+        rate = group["digit_error_rate"].where(group["digit_error_rate"] > 0, bound)
+        axis.plot(group["length"], rate, label=method, markersize=5, **_style(i))
+        none = group["digit_error_rate"] == 0
+        axis.plot(group["length"][none], bound[none], "v", color=f"C{i % 10}", markersize=9, fillstyle="none")
+    axis.set(xscale="log", yscale="log", xlabel="length (digits)", ylabel="wrong digits / digits", title=title)
+    figure.legend(frameon=False, loc="outside right center")
+    axis.annotate(
+        "open triangle: no error; the 95% bound 3 / n", (0.01, 0.02), xycoords="axes fraction", fontsize=8
+    )
+    sns.despine(figure)
+    return figure
+
+
+def seeds(table: pd.DataFrame, title: str) -> Figure:
+    """Every seed's exact match as a point, one row a method, one panel a task.
+
+    Args:
+        table: columns task, method, seed, exact_match (percent).
+        title: of the figure.
+    """
+    tasks = list(dict.fromkeys(table["task"]))
+    methods = list(dict.fromkeys(table["method"]))
+    height = 0.32 * len(methods) + 1.2
+    figure, axes = plt.subplots(
+        1, len(tasks), figsize=(2.4 * len(tasks) + 1.2, height), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axis, task in zip(axes[0], tasks, strict=True):
+        mine = table[table["task"] == task]
+        sns.stripplot(mine, x="exact_match", y="method", order=methods, jitter=0.18, size=6, alpha=0.7, ax=axis)
+        axis.set(title=task, xlabel="exact match (%)", ylabel="", xlim=(-4, 104))
+        axis.grid(axis="y", color="0.9")
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure
+
+
+def cost_and_accuracy(table: pd.DataFrame, title: str) -> Figure:
+    """Exact match against training time, one point a run, one panel a task.
+
+    Args:
+        table: columns task, method, seconds, exact_match (percent).
+        title: of the figure.
+    """
+    tasks, methods = list(dict.fromkeys(table["task"])), list(dict.fromkeys(table["method"]))
+    figure, axes = plt.subplots(
+        1, len(tasks), figsize=(2.5 * len(tasks) + 1.6, 3.0), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axis, task in zip(axes[0], tasks, strict=True):
+        for i, method in enumerate(methods):
+            mine = table[(table["task"] == task) & (table["method"] == method)]
+            style = _style(i) | {"linestyle": "none"}
+            axis.plot(mine["seconds"] / 60, mine["exact_match"], label=method, alpha=0.8, **style)
+        axis.set(title=task, xlabel="training (minutes)", ylim=(-4, 104))
+    axes[0][0].set_ylabel("exact match (%)")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside right center")
+    figure.suptitle(title)
     sns.despine(figure)
     return figure

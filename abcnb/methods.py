@@ -5,7 +5,7 @@ training length and tests of at most 12 digits, and frozen before seeds 0, 1, 2 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -164,6 +164,25 @@ def seed_list(seeds: str | list[int]) -> list[int]:
         found = None
     if not isinstance(found, list) or not found or not all(type(seed) is int for seed in found):
         raise ValueError(f"expected seeds as a list of whole numbers such as [0, 1], got {seeds!r}")
+    return found
+
+
+def name_list(names: str | list[str], allowed: Sequence[str], what: str) -> list[str]:
+    """Names as a list, or as text with commas between or around them, which is what `papermill -p` passes.
+
+    Args:
+        names: the list or its text: `addition,parity`, `["addition", "parity"]`.
+        allowed: the names there are.
+        what: what they name, for the message.
+
+    Raises:
+        ValueError: no name, or one that is not allowed.
+    """
+    text = names if isinstance(names, str) else ",".join(map(str, names))
+    found = [name.strip(" []\"'") for name in text.split(",")]
+    wrong = [name for name in found if name not in allowed]
+    if wrong:
+        raise ValueError(f"expected {what} among {', '.join(allowed)}, got {wrong[0]!r}")
     return found
 
 

@@ -68,13 +68,18 @@ class Recording:
     """What the attention of every decoder layer is asked to leave behind.
 
     Attributes:
-        what: `weights` (after the softmax) or `scores` (before it, without the bias).
+        what: `weights` (after the softmax), `scores` (before it, without any bias) or `bias` (all that is
+            added to the scores: line biases, relative positions, causality).
         self_attention, cross_attention: one [batch, heads, rows, columns] for each layer.
     """
 
     what: str = "weights"
     self_attention: list[torch.Tensor] = field(default_factory=list)
     cross_attention: list[torch.Tensor] = field(default_factory=list)
+
+    def __post_init__(self):
+        if self.what not in ("weights", "scores", "bias"):
+            raise ValueError(f"expected weights, scores or bias to be recorded, got {self.what!r}")
 
 
 class Attention(nn.Module):
@@ -119,7 +124,7 @@ class Attention(nn.Module):
             keys_values: from `keys_values`.
             columns: [columns], column or step numbers.
             bias: [heads or 1, rows, columns] added to the scores, or None.
-            record: (`weights` or `scores`, the list to append them to); takes the explicit path.
+            record: (`weights`, `scores` or `bias`, the list to append them to); takes the explicit path.
 
         Returns:
             [batch, rows, d_model].
@@ -139,7 +144,8 @@ class Attention(nn.Module):
         else:
             scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
             weights = (scores if bias is None else scores + bias).softmax(-1)
-            record[1].append(weights if record[0] == "weights" else scores)
+            added = torch.zeros_like(scores) if bias is None else bias.expand_as(scores)
+            record[1].append({"weights": weights, "scores": scores, "bias": added}[record[0]])
             mixed = weights @ value
         return self.output(mixed.transpose(1, 2).flatten(2))
 

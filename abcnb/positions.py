@@ -31,14 +31,19 @@ def sinusoid(index: torch.Tensor, d_model: int) -> torch.Tensor:
     return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
 
 
+def cyclic_phases(scheme: str, layout: Layout, period: int, phase: int = 0) -> torch.Tensor:
+    """The phase of each source column, [columns]; −1 where a token has none (structure, over places)."""
+    if scheme == "cyclic-columns":
+        return (layout.units_column - layout.columns + phase) % period
+    return torch.where(layout.digit_places > NO_PLACE, (layout.digit_places + phase) % period, -1)
+
+
 def source_vectors(scheme: str, layout: Layout, period: int, d_model: int, phase: int = 0) -> torch.Tensor:
     """What a scheme adds to the source embeddings, [columns, d_model]; `phase` shifts the cyclic ones."""
     if scheme == "sinusoidal":
         return sinusoid(layout.columns, d_model)
-    if scheme == "cyclic-columns":
-        return sinusoid((layout.units_column - layout.columns + phase) % period, d_model)
-    digit = layout.digit_places > NO_PLACE
-    return sinusoid((layout.digit_places + phase) % period, d_model) * digit[:, None]
+    index = cyclic_phases(scheme, layout, period, phase)
+    return sinusoid(index.clamp(min=0), d_model) * (index >= 0)[:, None]
 
 
 def target_vectors(scheme: str, rows: torch.Tensor, period: int, d_model: int, phase: int = 0) -> torch.Tensor:

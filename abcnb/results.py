@@ -4,6 +4,7 @@ accuracy.csv   one row a (task, method, preset, seed, settings, test set, length
 learning.csv   one row a validation of the runs behind them
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -99,36 +100,58 @@ def record(file: Path, rows: list[dict]) -> None:
         write_atomically(file, lambda name: table.to_csv(name, index=False))
 
 
+def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of accuracy.csv with exact_match, low and high added: percent, and its 95% Wilson interval."""
+    bounds = [wilson_interval(row.correct, row.samples) for row in table.itertuples()]
+    return table.assign(
+        exact_match=100 * table["correct"] / table["samples"],
+        low=[100 * low for low, _ in bounds],
+        high=[100 * high for _, high in bounds],
+    )
+
+
 def percent(value: float) -> str:
     """A percentage that shows 100 only where nothing was missed."""
     return "100" if value == 100 else f"{min(value, 99.99):.2f}"
 
 
-def comparison(table: pd.DataFrame, lengths: tuple[int, ...], test_set: str = "random") -> str:
-    """A Markdown table, measured beside published: one row a task and method, one column a length.
+def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
+    """Measured beside published: one row a task and method, one column a length.
 
-    A cell reads `measured (published)`; of several seeds, the mean and the worst: `99.99, worst 99.97`.
+    A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`.
+
+    Args:
+        table: columns task, method, seed, length, samples, correct, and preset or settings where they differ.
+        lengths: in digits.
+        with_published: leave the published number out of the cells where False.
     """
-    chosen = table[table["test_set"] == test_set]
-    head = "| task | method | seeds | " + " | ".join(map(str, lengths)) + " |"
-    lines = [head, "|---|---|---|" + "---|" * len(lengths)]
-    several = chosen["preset"].nunique() > 1
-    for (task, method, preset), group in chosen.groupby(["task", "method", "preset"], sort=False):
-        cells = []
+    names = [name for name in ("task", "method", "preset", "settings") if name in table]
+    names = [name for name in names if name in ("task", "method") or table[name].nunique() > 1]
+    rows = []
+    for group_names, group in table.groupby(names, sort=False):
+        row = dict(zip(names, group_names, strict=True)) | {"seeds": group["seed"].nunique()}
         for length in lengths:
             at = group[group["length"] == length]
-            if not len(at):
-                cells.append("not run")
-                continue
-            shares = 100 * at["correct"] / at["samples"]
-            text = percent(shares.mean())
-            if percent(shares.min()) != percent(shares.mean()):
-                text += f", worst {percent(shares.min())}"
-            known = published(task, method, length) if test_set == "random" else None
-            cells.append(text + (f" ({known:g})" if known is not None else ""))
-        name = f"{method} ({preset})" if several else method
-        lines.append(f"| {task} | {name} | {group['seed'].nunique()} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            known = published(row["task"], row["method"], length) if with_published else None
+            row[str(length)] = _cell(100 * at["correct"] / at["samples"], known)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _cell(shares: pd.Series, known: float | None) -> str:
+    if not len(shares):
+        return "not run"
+    text = percent(shares.mean())
+    if percent(shares.min()) != text:
+        text += f", worst {percent(shares.min())}"
+    return text + (f" ({known:g})" if known is not None else "")
+
+
+def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
+    """`beside_published` of a test set as Markdown."""
+    found = beside_published(table[table["test_set"] == test_set], lengths, test_set == "random")
+    lines = ["| " + " | ".join(found.columns) + " |", "|" + "---|" * len(found.columns)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in found.itertuples(index=False)])
 
 
 def tables(table: pd.DataFrame) -> str:

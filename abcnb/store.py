@@ -110,6 +110,20 @@ class Store:
                 return rows[results.LEARNED].to_dict("records")
         return self.run(experiment).metrics["history"]
 
+    def cost(self, experiment: Experiment) -> dict:
+        """What training it took: parameters (trained ones), steps, seconds."""
+        if not (self.runs / experiment.digest / METRICS).exists():
+            rows = self._rows("accuracy.csv", experiment)
+            if rows is not None:
+                first = rows.iloc[0]
+                return {
+                    "parameters": int(first["parameters"]),
+                    "steps": int(first["train_steps"]),
+                    "seconds": float(first["train_seconds"]),
+                }
+        metrics = self.run(experiment).metrics
+        return {name: metrics[name] for name in ("parameters", "steps", "seconds")}
+
     def scores(
         self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000, test_set: str = "random"
     ) -> list[Score]:
@@ -138,13 +152,13 @@ class Store:
 
         Returns:
             Columns task, method, seed, settings, length, samples, correct, exact_match, low, high (percent,
-            95% Wilson interval) and digit_error_rate.
+            95% Wilson interval), digits (output tokens over all samples) and digit_error_rate.
         """
         rows = [
             {"task": e.task, "method": e.method, "seed": e.seed, "settings": settings_of(e)}
             | {"length": score.length, "samples": score.samples, "correct": score.correct}
             | {"exact_match": score.exact_match, "low": score.interval[0], "high": score.interval[1]}
-            | {"digit_error_rate": score.wrong_digits / score.digits}
+            | {"digits": score.digits, "digit_error_rate": score.wrong_digits / score.digits}
             for e in experiments
             for score in self.scores(e, lengths, samples, test_set)
         ]

@@ -33,8 +33,12 @@ class Sweep:
     samples: int
 
 
-def read_sweep(file: Path) -> Sweep:
+def read_sweep(file: Path, preset: str = "") -> Sweep:
     """A sweep from its TOML file.
+
+    Args:
+        file: the specification.
+        preset: run it at this one instead of those it names.
 
     Raises:
         ValueError: not TOML, an unknown or missing key, or a value that no experiment can have; says which.
@@ -51,6 +55,7 @@ def read_sweep(file: Path) -> Sweep:
         raise ValueError(f"expected at least one [[grid]] in {file}")
     found: dict[str, Experiment] = {}  # by digest: a model that two blocks ask for is trained and listed once
     for number, block in enumerate(content["grid"], 1):
+        block = block | ({"presets": [preset]} if preset else {})
         for wanted in _experiments(block, file, f" of [[grid]] number {number}"):
             found.setdefault(f"{wanted.digest} {wanted.method} {wanted.preset}", wanted)
     return Sweep(tuple(found.values()), tuple(lengths), samples)

@@ -183,7 +183,7 @@ def test_carry_builds_three_of_ten_samples():
 
 def test_sampler_errors():
     addition = get_task("addition")
-    with pytest.raises(ValueError, match="expected training numbers among uniform, even, carry, got 'odd'"):
+    with pytest.raises(ValueError, match="expected training numbers among uniform, even, carry, long, got 'odd'"):
         Sampler(addition, "odd", 7)
     with pytest.raises(ValueError, match="'carry' numbers are for addition, got the task 'successor'"):
         Sampler(get_task("successor"), "carry", 7)
@@ -369,3 +369,24 @@ def test_impossible_test_sets(make, length, samples):
 
 def test_digits_of_agrees_with_integers():
     assert integers(digits_of(torch.tensor([0, 7, 1048576]), 8, 10)) == [0, 7, 1048576]
+
+
+@pytest.mark.parametrize("task", ["addition", "parity", "n-by-1"])
+def test_long_numbers_reach_twice_the_training_length_and_keep_to_the_split(task):
+    chosen = get_task(task)
+    longest = 2 * chosen.train_length
+    sampler = Sampler(chosen, "long", longest + 1)
+    digits = sampler.draw(20_000, torch.Generator().manual_seed(0))[0]
+    lengths = (digits.flip(1).cummax(1).values > 0).sum(1).clamp(min=1)
+    counts = torch.bincount(lengths, minlength=longest + 2)
+    assert counts[longest + 1] == 0
+    long = counts[chosen.train_length + 1 : longest + 1].float() * longest / 20_000
+    assert (long - 1).abs().max() < 0.25  # evenly over the long lengths
+    numbers = (digits * chosen.base ** torch.arange(longest + 1)).sum(1)
+    short = numbers[lengths <= chosen.train_length]
+    assert torch.isin(short, split_numbers()[0]).all()
+
+
+def test_long_numbers_need_room():
+    with pytest.raises(ValueError, match="at least 13"):
+        Sampler(get_task("addition"), "long", 7)

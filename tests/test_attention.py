@@ -1,0 +1,61 @@
+"""What a model attends to, against hand-made attention."""
+
+import pytest
+import torch
+
+from abcnb.attention import by_distance, reading, record, share_on_place
+from abcnb.experiments import build_model, written_biases
+from abcnb.lines import cross_window
+from abcnb.methods import experiment
+from abcnb.sampling import random_operands
+from abcnb.tasks import get_task
+
+
+def test_the_share_adds_up_the_operands():
+    # `$a2a1+b2b1&`: units of a in column 2 and of b in column 5, tens in columns 1 and 4.
+    layout = get_task("addition").layout(2)
+    weights = torch.zeros(1, 3, 7)
+    weights[0, 0, 2], weights[0, 0, 5], weights[0, 1, 1] = 0.25, 0.5, 1.0
+    assert share_on_place(weights, layout).tolist() == [[0.75, 1.0]]
+
+
+def test_the_share_of_aligned_operands():
+    layout = get_task("addition").layout(2, "aligned")  # `$+a2b2a1b1&`
+    weights = torch.full((2, 3, 7), 1 / 7)
+    torch.testing.assert_close(share_on_place(weights, layout), torch.full((2, 2), 2 / 7))
+
+
+def test_a_window_without_past_puts_all_attention_on_the_place():
+    wanted = experiment("successor", "abs-nope", "smoke")
+    selves, _ = written_biases(wanted)
+    model = build_model(wanted, selves, (cross_window(wanted.model.heads, 1, w=0),))
+    task = get_task("successor")
+    read = reading(model, task.batch(random_operands(task, 9, 20)))
+    torch.testing.assert_close(read.share, torch.ones(wanted.model.heads, 10))
+    assert read.correct.shape == (10,) and read.correct.min() >= 0 and read.correct.max() <= 100
+
+
+def test_the_recorded_bias_is_what_lies_between_scores_and_weights():
+    for method in ("rpe", "abs-place", "alibi", "vanilla"):
+        wanted = experiment("addition", method, "smoke")
+        model = build_model(wanted, *written_biases(wanted))
+        task = wanted.get_task()
+        batch = task.batch(random_operands(task, 4, 3), wanted.form)
+        weights, scores, bias = (record(model, batch, what) for what in ("weights", "scores", "bias"))
+        for kind in ("self_attention", "cross_attention"):
+            for w, s, b in zip(*(getattr(r, kind) for r in (weights, scores, bias)), strict=True):
+                assert b.shape == s.shape
+                torch.testing.assert_close((s + b).softmax(-1), w)
+
+
+def test_by_distance_averages_diagonals():
+    bias = torch.tensor([[[1.0, 9, 9], [2, 3, 9], [4, 6, 5]]])
+    assert by_distance(bias).tolist() == [[3.0, 4.0, 4.0]]
+
+
+def test_recording_something_else_is_an_error():
+    wanted = experiment("successor", "nope", "smoke")
+    model = build_model(wanted, (), ())
+    task = wanted.get_task()
+    with pytest.raises(ValueError, match="weights, scores or bias"):
+        record(model, task.batch(random_operands(task, 4, 3)), "queries")
