@@ -130,10 +130,10 @@ def _laptop(experiment: Experiment, method: Method) -> Experiment:
     training = TrainingConfig(
         steps=with_lines if has_lines else interpolating, batch_size=batch_size, learning_rate=2e-3
     )
-    # With lines, Addition needs no short numbers to be learned, and long ones show it each line among real digits
-    # (ABC, 10 to 12 digits, wrong digits of 390,000: seed 11 26 on `carry` numbers, none on `uniform` ones;
-    # seeds 13 and 15 none and 1).
-    numbers = "uniform" if has_lines and experiment.task == "addition" else "even"
+    # With lines nothing needs short numbers to be learned, and long ones show a line among real digits (ABC, 10 to
+    # 12 digits, wrong digits: Addition, seed 11, 26 of 390,000 on `carry` and none on `uniform` numbers, seeds 13
+    # and 15 none and 1; Successor, seed 12, 15 on `even` and none on `uniform` numbers).
+    numbers = "uniform" if has_lines and experiment.task in ("successor", "addition") else "even"
     columns = method.calibration is not None and method.calibration.frame == "columns"
     width = COLUMNS_ADDITION_WIDTH if columns and experiment.task == "addition" else 0
     model = replace(experiment.model, decoder_layers=2)
