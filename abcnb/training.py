@@ -120,7 +120,8 @@ def train(
         folder: where the checkpoint lives; None keeps none. A checkpoint found there is resumed.
         label: text of the progress bar.
         progress: show the bar.
-        listener: called at each validation with the steps done since the last one.
+        listener: called at each validation with the steps done since the last one; what it raises stops the
+            training, which leaves a checkpoint.
 
     Returns:
         One record a validation: step, seconds, loss, exact_match (percent), digit_error_rate.
@@ -161,7 +162,12 @@ def train(
                 record = _validate(model, validation) | {"step": step, "loss": loss.item()}
                 history.append(record | {"seconds": round(spent, 1)})
                 if listener:
-                    listener(step - heard)
+                    try:
+                        listener(step - heard)
+                    except BaseException:  # how a listener stops the training: nothing trained is lost
+                        if checkpoint:
+                            _save(checkpoint, model, optimizer, generator, step, history, spent)
+                        raise
                     heard = step
                 bar.set_postfix(loss=f"{record['loss']:.4f}", exact=f"{record['exact_match']:.1f}%")
                 if _converged(history, config):

@@ -342,3 +342,23 @@ def test_write_atomically_leaves_nothing_behind_when_writing_fails(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         write_atomically(file, fail)
     assert list(tmp_path.iterdir()) == [file] and file.read_text() == "old"
+
+
+def test_a_listener_that_stops_the_training_loses_nothing(tmp_path):
+    whole, data, config = make()
+    train(whole, data, config, 4, progress=False)
+
+    class Stopped(Exception):
+        pass
+
+    def stop(_):
+        raise Stopped
+
+    half, data, config = make()
+    with pytest.raises(Stopped):
+        train(half, data, config, 4, tmp_path, progress=False, listener=stop)
+    assert (tmp_path / CHECKPOINT).exists()
+    resumed, data, config = make()
+    history = train(resumed, data, config, 4, tmp_path, progress=False)
+    assert [record["step"] for record in history] == [5, 10, 15, 20]
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
