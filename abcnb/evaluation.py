@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
 from abcnb.layout import Layout, Steps, locate
 from abcnb.lines import LineBias
@@ -114,10 +113,7 @@ def evaluate(
     """
     if test_set not in TEST_SETS:
         raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")
-    operands = TEST_SETS[test_set](task, length, samples)
-    width = max(operands[0].shape[1], least_width)
-    widths = (width, task.second_width(width))
-    operands = tuple(F.pad(a, (0, w - a.shape[1])) for a, w in zip(operands, widths, strict=False))
+    operands = task.widened(TEST_SETS[test_set](task, length, samples), least_width)
     return score(length, count_errors(model, task, operands, form), task, operands)
 
 

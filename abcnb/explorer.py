@@ -11,7 +11,6 @@ from pathlib import Path
 
 import ipywidgets as widgets
 import torch
-import torch.nn.functional as F
 
 from abcnb.attention import record
 from abcnb.decoding import greedy_decode
@@ -93,11 +92,7 @@ def answer(model: Transformer, task: Task, form: str, text: str, least_width: in
     Raises:
         ValueError: the text is not an input of the task.
     """
-    operands = task.parse(text)
-    width = max(operands[0].shape[1], least_width)
-    widths = (width, task.second_width(width))
-    operands = tuple(F.pad(a, (0, max(0, w - a.shape[1]))) for a, w in zip(operands, widths, strict=False))
-    batch = task.batch(operands, form)
+    batch = task.batch(task.widened(task.parse(text), least_width), form)
     layout = batch.layout.to(model.device)
     source, steps = batch.source.to(model.device), batch.target.shape[1]
     written = greedy_decode(model, source, layout, steps)

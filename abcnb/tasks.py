@@ -192,6 +192,12 @@ class Task:
             for operand, w in zip(texts, widths, strict=True)
         )
 
+    def widened(self, operands: Operands, width: int) -> Operands:
+        """Operands padded with zeros to at least `width` digits, each [batch, digits]."""
+        width = max(operands[0].shape[1], width)
+        widths = (width, self.second_width(width))
+        return tuple(F.pad(a, (0, max(0, w - a.shape[1]))) for a, w in zip(operands, widths, strict=False))
+
     def zeros(self, width: int) -> Operands:
         """Operands that are all zero, of batch 1: a stand-in where only the columns matter."""
         widths = (width, self.second_width(width))[: self.operands]

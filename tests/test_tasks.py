@@ -417,3 +417,10 @@ def test_task_without_label_says_so():
 
     with pytest.raises(TypeError, match="'unfinished' does not define label"):
         Unfinished().label(torch.zeros(1, 2, dtype=torch.long))
+
+
+def test_widened_operands_keep_their_value_and_a_single_digit_stays_one():
+    by_one = get_task("n-by-1")
+    a, b = by_one.widened(by_one.parse("123*7"), 7)
+    assert (a.tolist(), b.tolist()) == ([[3, 2, 1, 0, 0, 0, 0]], [[7]])
+    assert by_one.widened((a, b), 3)[0].shape == (1, 7)
