@@ -97,8 +97,8 @@ def test_predict_shows_what_was_written_and_what_is_right(cli, vanilla_run):
     code, out, _ = cli("predict", vanilla_run.folder, "199")
     assert code == 0
     source, written, label, verdict = out.splitlines()
-    assert source.split() == ["source", "$0199&"] and label.split() == ["label", "0020&"]
-    right = written.split()[1] == "0020&"
+    assert source.split() == ["source", "$0000199&"] and label.split() == ["label", "0020000&"]
+    right = written.split()[1] == "0020000&"
     assert verdict.startswith("correct" if right else "wrong") and verdict.endswith("(true: 200)")
 
 

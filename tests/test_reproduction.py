@@ -3,7 +3,7 @@ import pytest
 from abcnb import reproduction
 from abcnb.methods import experiment
 from abcnb.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce, run_all
-from abcnb.results import KEY, read
+from abcnb.results import read
 
 
 def test_four_experiments_on_two_workers_one_of_which_fails(tmp_path):
@@ -21,7 +21,10 @@ def test_four_experiments_on_two_workers_one_of_which_fails(tmp_path):
     assert len(failures) == 1 and "\n" not in failures[0]
     assert failures[0].startswith("successor vanilla seed 7: ") and "File exists" in failures[0]
     table = read(csv)
-    found = {tuple(row) for row in table[KEY].itertuples(index=False)}
+    found = {
+        tuple(row)
+        for row in table[["task", "method", "preset", "seed", "test_set", "length"]].itertuples(index=False)
+    }
     assert found == {
         (task, method, "smoke", 0, test_set, length)
         for task, method, test_set in [

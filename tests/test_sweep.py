@@ -19,7 +19,7 @@ def written(tmp_path, text):
 
 def test_a_grid_is_a_full_cross_product(tmp_path):
     text = (
-        'lengths = [3, 4]\nsamples = 20\n[[grid]]\n'
+        "lengths = [3, 4]\nsamples = 20\n[[grid]]\n"
         'tasks = ["successor", "parity"]\nmethods = ["nope", "vanilla"]\n'
         'presets = ["smoke"]\nseeds = [4, 5]\noverrides = [[], ["training.steps=7"]]\n'
     )
