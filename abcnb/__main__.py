@@ -1,4 +1,4 @@
-"""The command line: `python -m abcnb fit | evaluate | predict | runs | reproduce | table | bench`."""
+"""The command line: `python -m abcnb fit | evaluate | predict | runs | reproduce | table | reports | bench`."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ app = typer.Typer(
 # typer's and click's base of all errors in arguments; typer keeps its own copy of click in some versions.
 CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
-SEVERAL = ("--lengths", "--seeds")
+SEVERAL = ("--lengths", "--seeds", "--notebooks")
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all trained models.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -138,7 +138,7 @@ def predict_command(
     found, where = _find(run, runs), pick_device(device)
     e = found.experiment
     task = e.get_task()
-    batch = task.batch(task.parse(text), e.form)
+    batch = task.batch(task.widened(task.parse(text), e.train_width), e.form)
     steps = batch.target.shape[1]
     output = greedy_decode(found.model(where), batch.source.to(where), batch.layout, steps)[0].cpu()
     right = decode(batch.target[0])
@@ -169,12 +169,28 @@ def runs_command(runs: Runs = Path("runs")):
         )
 
 
+@app.command("keep")
+def keep_command(
+    chosen: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs' folders or starts of their hashes.")],
+    runs: Runs = Path("runs"),
+    reports: Annotated[Path, typer.Option(help="Its folder models/ receives them.")] = Path("reports"),
+):
+    """Copy runs, their weights in half precision, to where they can be committed and are used without training."""
+    from abcnb.store import commit_run
+
+    for run in [_find(name, runs) for name in chosen]:
+        folder = commit_run(run, reports / "models")
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        print(f"{folder}  {size / 1e6:.1f} MB  {run.experiment.task} {run.experiment.method}")
+
+
 @app.command("reproduce")
 def reproduce_command(
     preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas or spaces.")] = "0",
     tasks: Annotated[str, typer.Option(help="Tasks, separated by commas.")] = "",
     methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "",
+    lengths: Lengths = _LENGTHS,
     samples: Samples = 10_000,
     workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
     device: Device = "auto",
@@ -197,8 +213,31 @@ def reproduce_command(
         samples,
         workers,
         device,
+        _numbers(lengths),
     )
     print(text)
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    if failures:
+        raise typer.Exit(1)
+
+
+@app.command("sweep")
+def sweep_command(
+    spec: Annotated[Path, typer.Argument(help="A TOML file; reports/sweeps/ has those behind the tables.")],
+    workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
+    device: Device = "auto",
+    runs: Runs = Path("runs"),
+    reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv.")] = Path("reports"),
+):
+    """Train and evaluate all that a file names; results land in the CSV as they come."""
+    from abcnb.reproduction import run_all
+    from abcnb.sweep import read_sweep
+
+    pick_device(device)
+    wanted = read_sweep(spec)
+    csv = reports / "results" / "accuracy.csv"
+    failures = run_all(wanted.experiments, runs, csv, wanted.lengths, wanted.samples, workers, device)
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
     if failures:
@@ -212,6 +251,38 @@ def table_command(
 ):
     """Write the table of all results so far into the README."""
     results.write_table(csv, document)
+
+
+@app.command("reports")
+def reports_command(
+    preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
+    numbers: Annotated[str, typer.Option("--notebooks", help="Which, by number, e.g. 04 05; else all.")] = "",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Execute again, and use no model or result committed in reports/.")
+    ] = False,
+    write_back: Annotated[
+        bool, typer.Option("--write-back", help="Put the new outputs into the committed files too.")
+    ] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Only clean and check the committed files; execute nothing.")
+    ] = False,
+    device: Device = "auto",
+    runs: Runs = Path("runs"),
+    reports: Annotated[Path, typer.Option(help="Folder for html/ and executed/.")] = Path("reports"),
+):
+    """Execute what is not current, in order, and write it as HTML pages."""
+    from abcnb.reports import Execution, clean_all, write_reports
+
+    if clean:
+        failures = clean_all()
+    else:
+        execution = Execution(preset, runs, reports, device, fresh)
+        failures = write_reports(execution, numbers.replace(",", " ").split(), write_back)
+        print(execution.pages() / "index.html")
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    if failures:
+        raise typer.Exit(1)
 
 
 @app.command("bench")

@@ -37,13 +37,16 @@ def _tick_every(axis, source: str | None, columns: int, rows: int) -> None:
     axis.set_yticks(np.arange(0, rows, step) + 0.5, range(0, rows, step), rotation=0)
 
 
-def attention_maps(attention: torch.Tensor, title: str, source: str | None = None) -> Figure:
+def attention_maps(
+    attention: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column"
+) -> Figure:
     """Heat maps of attention weights, one a head, on one colour scale.
 
     Args:
         attention: [heads, rows, columns], weights from 0 to 1.
         title: of the figure.
         source: the source's characters, or one stand-in a column, as tick labels.
+        columns_are: label of the columns.
     """
     heads, rows, columns = attention.shape
     figure, axes = _head_grid(heads, max(2.4, 0.16 * columns), max(2.0, 0.18 * rows))
@@ -59,7 +62,7 @@ def attention_maps(attention: torch.Tensor, title: str, source: str | None = Non
             cbar_kws={"label": "weight"},
         )
         _tick_every(axis, source, columns, rows)
-        axis.set(title=f"head {head}", xlabel="source column", ylabel="output step")
+        axis.set(title=f"head {head}", xlabel=columns_are, ylabel="output step")
     figure.suptitle(title)
     return figure
 

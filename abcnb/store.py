@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from abcnb import results
 from abcnb.evaluation import Score
-from abcnb.experiments import RUNS, Experiment, Run, fit, load_run
+from abcnb.experiments import RUNS, Experiment, Run, fit
 from abcnb.methods import settings_of
 from abcnb.sampling import random_operands
 from abcnb.training import pick_device
@@ -183,8 +183,3 @@ def open_store(
     pick_device(device)
     reports = Path(reports_dir) if reports_dir else REPORTS
     return Store(Path(runs_dir) if runs_dir else RUNS, reports if stored else None, device, progress)
-
-
-def commit_models(experiments: list[Experiment], runs: Path, reports: Path) -> list[Path]:
-    """Commit the finished runs of experiments under `reports/models`; those not trained yet are refused."""
-    return [commit_run(load_run(runs / e.digest), reports / "models") for e in experiments]
