@@ -1,4 +1,5 @@
 # make reproduce   install, train, calibrate, retrain, evaluate; prints the table, writes reports/ (under 40 minutes)
+# make reports     execute the notebooks that are not current, write reports/html/
 # make test        install if needed, run the tests
 # make lint        ruff
 # make lab         JupyterLab on notebooks/
@@ -6,15 +7,18 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 
-.PHONY: reproduce test lint lab
+.PHONY: reproduce reports test lint lab
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks,dev,browser]'
 	touch $@
 
 reproduce: .venv/installed
 	$(BIN)/python -m abcnb reproduce --preset laptop
+
+reports: .venv/installed
+	$(BIN)/python -m abcnb reports --preset laptop
 
 test: .venv/installed
 	$(BIN)/python -m pytest -m "not slow"

@@ -1,0 +1,473 @@
+"""The notebooks: executed in order, checked and cleaned for committing, and turned into HTML pages.
+
+<reports>/executed/<name>-<preset>.ipynb   as they ran; not committed
+<reports>/html/<name>.html, index.html     pages of the laptop preset; of another, in html-<preset>/
+"""
+
+import ast
+import hashlib
+import json
+import platform
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import nbformat
+import papermill
+import torch
+from ipykernel.kernelspec import RESOURCES, get_kernel_dict
+from IPython.core.inputtransformer2 import TransformerManager
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from nbclient.exceptions import CellControlSignal, DeadKernelError
+from nbformat import NotebookNode
+from papermill.engines import NBClientEngine, papermill_engines
+from papermill.exceptions import PapermillExecutionError
+from tqdm import tqdm
+from traitlets import default
+
+import abcnb
+from abcnb import pages, results
+from abcnb.experiments import RUNS, hardware
+from abcnb.methods import PRESETS
+from abcnb.paper import LENGTHS
+from abcnb.training import pick_device, write_atomically
+
+NOTEBOOKS = RUNS.parent / "notebooks"
+COMMITTED_PRESET = "laptop"
+KERNEL_SECONDS, CELL_SECONDS = 120, 6 * 3600  # to start a kernel; for one cell, which may train many models
+MOST_CELLS, LONGEST_FUNCTION = 30, 10
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+_NOT_IN_NOTEBOOKS = {"__main__.py", "reports.py", "pages.py"}  # sources that no result depends on
+_KERNEL = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+_EMBEDDED = re.compile(r"data:[\w/+.-]+;base64,[A-Za-z0-9+/=\\n]+")
+_ABSOLUTE = re.compile(r"(?<![\w.:/-])/(?:work|home|root|tmp|Users)/[^\s\"'\\<]*")
+
+
+class _ThisPython(AsyncKernelManager):
+    """Kernels of the interpreter that runs the command, whatever kernels the user's folders name."""
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
+
+    @default("transport_encryption")
+    def _encrypted(self) -> str:  # else kernels warn that others on this machine could listen
+        return "auto"
+
+
+class _Counting(NBClientEngine):
+    """papermill's engine, which also says when a cell is done."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man, kernel_name, done=None, **options):
+        complete = nb_man.cell_complete
+
+        def complete_and_count(cell, **which):
+            complete(cell, **which)
+            done()
+
+        nb_man.cell_complete = complete_and_count
+        return super().execute_managed_notebook(nb_man, kernel_name, **options)
+
+
+papermill_engines.register("abcnb", _Counting)
+
+
+def find(wanted: list[str], folder: Path = NOTEBOOKS) -> list[Path]:
+    """Notebooks by number (`05` or `5`) or name, in reading order; all of them where none is wanted.
+
+    Raises:
+        ValueError: there is no such notebook.
+    """
+    files = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+    known = {file.stem: file for file in files} | {file.stem[:2]: file for file in files}
+    missing = [name for name in wanted if name.zfill(2) not in known]
+    if missing or not files:
+        raise ValueError(
+            f"expected notebooks among {', '.join(file.stem for file in files)} in {folder}, got {missing[:1]}"
+        )
+    chosen = {known[name.zfill(2)] for name in wanted}
+    return [file for file in files if file in chosen or not wanted]
+
+
+def read(file: Path) -> NotebookNode:
+    """A notebook of format 4.5, in which every cell has an id."""
+    return nbformat.v4.upgrade(nbformat.read(file, as_version=4))
+
+
+def write(notebook: NotebookNode, file: Path) -> None:
+    """Write a notebook, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, lambda name: name.write_text(nbformat.writes(notebook) + "\n"))
+
+
+def _tagged(notebook: NotebookNode, tag: str) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", [])]
+
+
+def clean(notebook: NotebookNode) -> NotebookNode:
+    """A copy to commit: outputs stay, what changes from one execution to the next goes.
+
+    What goes: widget state and widget views (an image or panel beside one stays), stderr (progress bars), the
+    injected parameters, timings and all other metadata but tags. Cells are counted 1, 2, 3, as after a restart.
+    """
+    cells, number = [], 0
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags", [])
+        if {"injected-parameters", "papermill-error-cell-tag"} & set(tags):
+            continue
+        kept = {"cell_type": cell.cell_type, "id": cell.id, "source": cell.source}
+        kept["metadata"] = {"tags": tags} if tags else {}
+        if cell.cell_type == "code":
+            number += cell.execution_count is not None
+            kept["execution_count"] = number if cell.execution_count is not None else None
+            kept["outputs"] = [_clean_output(output, kept["execution_count"]) for output in cell.outputs]
+            kept["outputs"] = [output for output in kept["outputs"] if output]
+        cells.append(kept)
+    return nbformat.from_dict({"cells": cells, "metadata": _KERNEL, "nbformat": 4, "nbformat_minor": 5})
+
+
+def _clean_output(output: NotebookNode, number: int | None) -> dict | None:
+    if output.output_type == "stream":
+        return None if output.name == "stderr" else dict(output)
+    if output.output_type == "error":
+        return dict(output)
+    data = {mime: content for mime, content in output.data.items() if mime != WIDGET}
+    if WIDGET in output.data and set(data) <= {"text/plain"}:
+        return None
+    counted = {"execution_count": number} if output.output_type == "execute_result" else {}
+    return {"output_type": output.output_type, "data": data, "metadata": {}} | counted
+
+
+def _statements(cell: NotebookNode) -> list[ast.stmt]:
+    return ast.parse(TransformerManager().transform_cell(cell.source)).body
+
+
+def _parameter_problems(notebook: NotebookNode, file: Path) -> list[str]:
+    cells = _tagged(notebook, "parameters")
+    if len(cells) != 1:
+        return [f"{len(cells)} cells tagged parameters, expected one"]
+    found = []
+    helped = {name: known["help"] for name, known in papermill.inspect_notebook(str(file)).items()}
+    for statement in _statements(cells[0]):
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+        try:
+            value = ast.literal_eval(statement.value)
+        except (ValueError, AttributeError):
+            value = None
+        if not isinstance(target, ast.Name) or value is None:
+            found.append(f"the parameters cell holds more than literals: {ast.unparse(statement)}")
+            continue
+        if not helped.get(target.id):
+            found.append(f"parameter {target.id} has no help that papermill finds: end its line in a comment")
+        if target.id == "preset" and value != COMMITTED_PRESET:
+            found.append(f"preset is {value!r}, expected {COMMITTED_PRESET!r}")
+    return found
+
+
+def _code_problems(cell: NotebookNode, number: int) -> list[str]:
+    found = []
+    statements = _statements(cell)
+    for node in ast.walk(ast.Module(statements, [])):
+        if isinstance(node, ast.ClassDef):
+            found.append(f"code cell {number} defines a class: it belongs in the package")
+        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION:
+            found.append(f"code cell {number}: {node.name} has over {LONGEST_FUNCTION} lines")
+    if (
+        cell.execution_count is not None
+        and statements
+        and isinstance(statements[-1], ast.Expr)
+        and not cell.outputs
+    ):
+        found.append(f"code cell {number} ends in an expression but shows no output")
+    if any(output.output_type == "error" for output in cell.outputs):
+        found.append(f"code cell {number} failed")
+    return found
+
+
+def _text_problems(notebook: NotebookNode, file: Path) -> list[str]:
+    """What is wrong with links, the question, and paths of one machine."""
+    found = []
+    names = [other.name for other in find([], file.parent)]
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    if notebook.cells[0].cell_type != "markdown" or not all(pages.question(notebook)):
+        found.append("the first cell is not Markdown with a title and a **Question.**")
+    place = names.index(file.name)
+    for neighbour in names[max(place - 1, 0) : place] + names[place + 1 : place + 2]:
+        if not any(f"]({neighbour}" in text for text in texts):
+            found.append(f"no link to {neighbour}")
+    shown = [
+        (cell.source, [_without_images(output) for output in cell.get("outputs", [])]) for cell in notebook.cells
+    ]
+    path = _ABSOLUTE.search(_EMBEDDED.sub("", json.dumps(shown)))
+    return found + ([f"a path of one machine: {path[0]}"] if path else [])
+
+
+def _without_images(output: NotebookNode) -> dict:
+    data = {mime: content for mime, content in output.get("data", {}).items() if not mime.startswith("image/p")}
+    return dict(output) | {"data": data}
+
+
+def problems(file: Path) -> list[str]:
+    """What keeps a notebook from being committed, a line each; empty where nothing does."""
+    notebook = read(file)
+    found = [] if clean(notebook) == notebook else ["it is not clean: run python -m abcnb reports --clean"]
+    if len(notebook.cells) > MOST_CELLS:
+        found.append(f"{len(notebook.cells)} cells, expected at most {MOST_CELLS}")
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    left = sum(cell.execution_count is None for cell in codes)
+    if left:
+        found.append(f"{left} of {len(codes)} code cells were not executed")
+    for number, cell in enumerate(codes, 1):
+        found += _code_problems(cell, number)
+    return found + _parameter_problems(notebook, file) + _text_problems(notebook, file)
+
+
+def clean_all(folder: Path = NOTEBOOKS) -> list[str]:
+    """Clean the committed notebooks where they are; returns what is left to do by hand, a line each."""
+    left = []
+    for file in find([], folder):
+        notebook = read(file)
+        if clean(notebook) != notebook:
+            write(clean(notebook), file)
+        left += [f"{file.stem}: {problem}" for problem in problems(file)]
+    return left
+
+
+def _commit() -> str:
+    """The commit of the sources, and whether they have changed since."""
+    git = ["git", "-C", str(RUNS.parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--", "abcnb", "notebooks"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit.stdout.strip() + (", modified" if changed.stdout.strip() else "")
+
+
+def provenance(device: str) -> list[tuple[str, str]]:
+    """What numbers were made with: date, hardware, versions, commit."""
+    return [
+        ("", date.today().isoformat()),
+        ("on", hardware(pick_device(device)).partition(",")[0]),
+        ("Python", platform.python_version()),
+        ("torch", torch.__version__),
+        ("abcnb", abcnb.__version__),
+        ("commit", _commit()),
+    ]
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How notebooks are executed, and where what they leave goes.
+
+    Attributes:
+        preset: of all notebooks that have one.
+        runs, reports: folders of trained models and of committed results.
+        device: `auto`, `cpu` or `cuda`.
+        fresh: execute what is current too, and use nothing that is committed under reports/.
+    """
+
+    preset: str
+    runs: Path
+    reports: Path
+    device: str = "auto"
+    fresh: bool = False
+
+    def __post_init__(self):
+        if self.preset not in PRESETS:
+            raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {self.preset!r}")
+        pick_device(self.device)
+
+    def output(self, file: Path) -> Path:
+        """Where a notebook goes as it ran."""
+        return self.reports.resolve() / "executed" / f"{file.stem}-{self.preset}.ipynb"
+
+    def pages(self) -> Path:
+        """Where pages go."""
+        return self.reports.resolve() / ("html" if self.preset == COMMITTED_PRESET else f"html-{self.preset}")
+
+    def parameters(self, file: Path) -> dict:
+        """Those of the common parameters that a notebook has."""
+        common = {
+            "preset": self.preset,
+            "device": self.device,
+            "runs_dir": str(self.runs.resolve()),
+            "reports_dir": str(self.reports.resolve()),
+            "stored": not self.fresh,
+        }
+        known = papermill.inspect_notebook(str(file))
+        return {name: value for name, value in common.items() if name in known}
+
+    def fingerprint(self, file: Path) -> str:
+        """Of all that decides a notebook's outputs: its cells, parameters, the package, committed results."""
+        cells = [(cell.cell_type, cell.source) for cell in read(file).cells]
+        sources = [source for source in Path(abcnb.__file__).parent.glob("*.py")]
+        parts = [cells, self.parameters(file), _digest([s for s in sources if s.name not in _NOT_IN_NOTEBOOKS])]
+        if "reports_dir" in self.parameters(file):
+            kinds = ("results/*.csv", "sweeps/*.toml", "models/*/config.json")
+            parts.append(_digest([known for kind in kinds for known in self.reports.glob(kind)]))
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def done(self, file: Path) -> NotebookNode | None:
+        """The notebook as it ran to its end, whenever that was."""
+        output = self.output(file)
+        notebook = read(output) if output.exists() else None
+        return notebook if notebook and "abcnb" in notebook.metadata else None
+
+    def is_current(self, file: Path) -> bool:
+        """Whether executing it again would change nothing."""
+        notebook = self.done(file)
+        return notebook is not None and notebook.metadata.abcnb.fingerprint == self.fingerprint(file)
+
+    def execute(
+        self, file: Path, made_with: list[tuple[str, str]], done: Callable[[], None] = lambda: None
+    ) -> None:
+        """Execute one notebook; its output is written cell by cell, also where it fails.
+
+        Args:
+            file: the notebook.
+            made_with: its provenance.
+            done: called after every cell.
+
+        Raises:
+            ValueError: a cell failed, or took too long.
+        """
+        output, fingerprint = self.output(file), self.fingerprint(file)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as anywhere:
+            try:
+                notebook = papermill.execute_notebook(
+                    str(file.resolve()),
+                    str(output),
+                    self.parameters(file),
+                    engine_name="abcnb",
+                    kernel_name="python3",
+                    language="python",
+                    progress_bar=False,
+                    start_timeout=KERNEL_SECONDS,
+                    execution_timeout=CELL_SECONDS,
+                    cwd=anywhere,
+                    kernel_manager_class=_ThisPython,
+                    done=done,
+                )
+            except PapermillExecutionError as error:
+                reason = error.evalue.strip().splitlines()[:1]
+                raise ValueError(": ".join([f"cell [{error.exec_count}]", error.ename, *reason])) from error
+            except (CellControlSignal, DeadKernelError) as error:
+                raise ValueError(str(error).splitlines()[0]) from error
+        seconds = notebook.metadata.papermill.duration
+        took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+        record = {"fingerprint": fingerprint, "parameters": self.parameters(file)}
+        notebook.metadata["abcnb"] = record | {"provenance": [("executed in", took), *made_with]}
+        write(notebook, output)
+
+
+def _shown_parameters(file: Path, passed: dict) -> list[dict]:
+    """Name, value and help of a notebook's parameters as it ran; folders of the repository by their short name."""
+    shown = []
+    for name, known in papermill.inspect_notebook(str(file)).items():
+        value = passed.get(name, ast.literal_eval(known["default"]))
+        if isinstance(value, str):
+            value = value.removeprefix(f"{RUNS.parent}/") or "(default)"
+        shown.append({"name": name, "value": value, "help": known["help"]})
+    return shown
+
+
+def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
+    """Write the page of every notebook that ran to its end, and the index.
+
+    Returns:
+        A line for each page that could not be written; the others are.
+    """
+    files, target, failures = find([], folder), execution.pages(), []
+    executed = {file.stem: notebook for file in files if (notebook := execution.done(file))}
+    ready = {file.stem for file in files if file.stem in executed or (target / f"{file.stem}.html").exists()}
+    site = pages.Site(target, folder.resolve(), tuple(file.stem for file in files), frozenset(ready))
+    made = {}
+    for file in files:
+        if file.stem not in executed:
+            continue
+        record = executed[file.stem].metadata.abcnb
+        shown = _shown_parameters(file, record.parameters)
+        try:
+            page = pages.report_page(clean(executed[file.stem]), file.stem, site, shown, record.provenance)
+        except ValueError as error:
+            failures.append(f"{file.stem}: {error}")
+            continue
+        made[file.stem] = page
+    table = results.read(execution.reports / "results" / "accuracy.csv")
+    table = table[(table["preset"] == execution.preset) & (table["settings"] == "")]
+    text = f"Nothing is measured at preset {execution.preset} yet."
+    if len(table):
+        text = "Percent exact match by length in digits; published numbers in parentheses.\n\n"
+        text += results.comparison(table, LENGTHS)
+    documents = {file.stem: read(file) for file in files}
+    made["index"] = pages.index_page(documents, site, text, provenance(execution.device))
+    target.mkdir(parents=True, exist_ok=True)
+    for name, page in made.items():
+        write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page))
+        if len(page.encode()) > pages.LARGEST:
+            tqdm.write(f"warning: {name}.html has {len(page.encode()) / 1e6:.1f} MB, expected at most 3")
+    return failures
+
+
+def write_reports(
+    execution: Execution, wanted: list[str], write_back: bool = False, folder: Path = NOTEBOOKS
+) -> list[str]:
+    """Execute the notebooks that are not current, and write their pages and the index.
+
+    Args:
+        execution: how, and where things go.
+        wanted: notebooks by number or name; all where none is named.
+        write_back: put the outputs, cleaned, into the committed notebooks.
+        folder: of the notebooks.
+
+    Returns:
+        A line for each failure; the others went on.
+
+    Raises:
+        ValueError: an unknown notebook, or outputs of another preset than the committed one to write back.
+    """
+    if write_back and execution.preset != COMMITTED_PRESET:
+        raise ValueError(f"expected preset {COMMITTED_PRESET!r} to write back, got {execution.preset!r}")
+    files, failures, made_with = find(wanted, folder), [], provenance(execution.device)
+    todo = [file for file in files if execution.fresh or not execution.is_current(file)]
+    cells = {file: len(read(file).cells) + bool(execution.parameters(file)) for file in todo}
+    with tqdm(total=sum(cells.values()), unit="cell", smoothing=0, disable=not todo) as bar:
+        for file in files:
+            if file not in todo:
+                bar.write(f"{file.stem}: current")
+                continue
+            bar.set_description(file.stem)
+            ends = bar.n + cells[file]
+            try:
+                execution.execute(file, made_with, bar.update)
+                bar.write(f"{file.stem}: executed in {execution.done(file).metadata.abcnb.provenance[0][1]}")
+            except ValueError as error:
+                failures.append(f"{file.stem}: {error}")
+                bar.write(f"{file.stem}: failed; what it did is in {execution.output(file)}")
+            bar.update(ends - bar.n)
+    for file in files:
+        notebook = execution.done(file)
+        if write_back and notebook is not None:
+            write(clean(notebook), file)
+    return failures + build_pages(execution, folder)

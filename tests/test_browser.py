@@ -1,0 +1,216 @@
+"""What a person sees: the calibration panel in JupyterLab, and on a report's page without a network."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import papermill
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from abcnb import reports
+
+CHROMIUM = shutil.which("chromium")
+TOKEN = "of-this-test"
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[browser]'")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """A page of a given size, in a context of its own, and what it complained of."""
+    contexts = []
+
+    def open_(width=1300, height=1000, offline=False):
+        contexts.append(browser.new_context(viewport={"width": width, "height": height}))
+        contexts[-1].set_offline(offline)
+        page, complaints = contexts[-1].new_page(), []
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        return page, complaints
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory, repository):
+    """The address of JupyterLab on a copy of 05_abc at the smoke preset."""
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "shown").mkdir()
+    chosen = {"preset": "smoke", "samples": 20, "device": "cpu", "runs_dir": str(folder / "runs"), "stored": False}
+    notebook = repository / "notebooks" / "05_abc.ipynb"
+    known = papermill.inspect_notebook(notebook)
+    chosen = {name: value for name, value in chosen.items() if name in known}
+    papermill.execute_notebook(notebook, folder / "shown" / "05_abc.ipynb", chosen, prepare_only=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = {
+        "ServerApp.ip": "127.0.0.1",
+        "ServerApp.port": port,
+        "ServerApp.port_retries": 0,
+        "IdentityProvider.token": TOKEN,
+        "ServerApp.root_dir": folder / "shown",
+        "ServerApp.open_browser": False,
+        "ServerApp.allow_root": True,
+    }
+    command = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
+    places = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    with open(folder / "lab.log", "w") as log:
+        server = subprocess.Popen(command, env=os.environ | places, stdout=log, stderr=log)
+        try:
+            address = f"http://127.0.0.1:{port}"
+            wait_for(f"{address}/api/status?token={TOKEN}", server, folder / "lab.log")
+            yield f"{address}/lab/tree/05_abc.ipynb?token={TOKEN}"
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def wait_for(address, server, log, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The page of a small notebook that shows the panel."""
+    folder = tmp_path_factory.mktemp("report")
+    parameters = 'preset = "laptop"  # smoke, laptop or paper\nruns_dir = ""  # folder of trained models'
+    shown = """from pathlib import Path
+
+from abcnb.experiments import fit
+from abcnb.explorer import calibration_panel
+from abcnb.methods import experiment
+
+runs = Path(runs_dir)
+run = fit(experiment("addition", "abc-places", preset), runs, "cpu", progress=False)
+calibration_panel(run, runs, "cpu", 20)"""
+    cells = [
+        new_markdown_cell("# 5 · A panel\n\n**Question.** Does it move where $\\kappa > 1$?"),
+        new_code_cell(parameters, metadata={"tags": ["parameters"]}),
+        new_markdown_cell("## The panel\n\n$$d_l = \\sum_{(i,j) \\in l} \\bar{A}_{i,j}$$"),
+        new_code_cell(shown),
+    ]
+    reports.write(new_notebook(cells=cells, metadata=reports._KERNEL), folder / "notebooks" / "05_panel.ipynb")
+    execution = reports.Execution("smoke", folder / "runs", folder / "reports", "cpu")
+    assert reports.write_reports(execution, [], folder=folder / "notebooks") == []
+    return execution.pages() / "05_panel.html"
+
+
+def change_after(page, read, act):
+    """Act, wait until what `read` tells has changed, and return both."""
+    before = read()
+    act()
+    for _ in range(100):
+        if read() != before:
+            return before, read()
+        page.wait_for_timeout(100)
+    pytest.fail(f"nothing changed from {before!r}")
+
+
+def test_the_panel_answers_in_jupyterlab(lab, open_page):
+    page, _ = open_page(height=1400)
+    page.goto(lab)
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    kappa = page.locator(".widget-slider", has=page.get_by_text("κ cross", exact=True)).first
+    kappa.wait_for(timeout=120_000)
+    kappa.scroll_into_view_if_needed()
+    panel = page.locator(".jp-OutputArea-output", has=kappa).first
+    picture, table = panel.locator("img.widget-image").first, panel.locator("table").first
+
+    def shown():
+        size = picture.evaluate("async i => (await (await fetch(i.src)).arrayBuffer()).byteLength")
+        return size, table.inner_text()
+
+    handle = kappa.locator(".noUi-handle")
+    handle.focus()
+    before, after = change_after(page, shown, lambda: [page.keyboard.press("ArrowLeft") for _ in range(30)])
+    assert before[0] != after[0] and before[1] != after[1]
+    toggle = panel.locator("button.widget-toggle-button", has_text="1").first
+    before, after = change_after(page, shown, toggle.click)
+    assert before[0] != after[0] and before[1] != after[1]
+
+
+def test_the_panel_answers_on_the_page_without_a_network(report, open_page):
+    page, complaints = open_page(offline=True)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(report.as_uri())
+    panel = page.locator(".panel")
+    kappa, table, map_ = panel.get_by_label("κ cross"), panel.locator("tbody"), panel.locator("canvas").first
+
+    def shown():
+        return map_.evaluate("c => c.toDataURL()"), table.inner_text()
+
+    kappa.focus()
+    before, after = change_after(page, shown, lambda: [page.keyboard.press("ArrowLeft") for _ in range(30)])
+    assert before[1] != after[1]
+    box = kappa.bounding_box()
+    middle = box["y"] + box["height"] / 2
+
+    def drag():
+        page.mouse.move(box["x"] + box["width"] / 4, middle)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.8, middle, steps=8)
+        page.mouse.up()
+
+    before, after = change_after(page, shown, drag)
+    assert before[0] != after[0] or before[1] != after[1]
+    change_after(page, shown, panel.get_by_role("checkbox").first.click)
+    assert complaints == []
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_code_opens_and_formulas_are_drawn(report, open_page):
+    page, complaints = open_page(offline=True)
+    page.goto(report.as_uri())
+    code = page.locator("details.source pre").last
+    assert not code.is_visible()
+    page.get_by_role("button", name="Show all code").click()
+    assert code.is_visible() and "calibration_panel" in code.inner_text()
+    page.get_by_role("button", name="Hide all code").click()
+    assert not code.is_visible()
+    fraction = page.locator("math munder, math msub").first.bounding_box()
+    assert fraction["width"] > 5 and fraction["height"] > 5
+    assert complaints == []
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_no_page_is_wider_than_its_window(report, open_page, width):
+    page, _ = open_page(width=width)
+    for file in (report, report.with_name("index.html")):
+        page.goto(file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, file.name
+
+
+def test_contents_are_open_beside_the_text_and_folded_above_it(report, open_page):
+    for width, open_ in ((1400, True), (500, False)):
+        page, _ = open_page(width=width)
+        page.goto(report.as_uri())
+        assert page.get_by_role("link", name="The panel").is_visible() == open_

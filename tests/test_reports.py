@@ -1,0 +1,332 @@
+import json
+import shutil
+import sys
+
+import nbformat
+import papermill
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from abcnb import reports
+from abcnb.__main__ import main
+from abcnb.reports import Execution, build_pages, clean, clean_all, find, problems, read, write, write_reports
+
+PARAMETERS = """preset = "laptop"  # smoke, laptop or paper
+runs_dir = ""  # folder of trained models
+stored = True  # use what is committed"""
+WHERE = "import os\nimport sys\n\nfrom abcnb.tokens import decode\n\nos.getcwd(), sys.executable"
+LINKS = {"01_first": "[next](02_second.ipynb)", "02_second": "[before](01_first.ipynb)"}
+
+
+def little(title, link, *sources):
+    cells = [new_markdown_cell(f"# {title}\n\n**Question.** Is {title} right?")]
+    cells.append(new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}))
+    cells += [new_code_cell(source) for source in sources]
+    return new_notebook(cells=[*cells, new_markdown_cell(link)], metadata=reports._KERNEL)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder `now` to work in, and what it looks like with two notebooks executed, in `then`."""
+    place = tmp_path_factory.mktemp("place")
+    for name, source in (("01_first", "f'{preset} {stored}'"), ("02_second", WHERE)):
+        write(little(name, LINKS[name], source), place / "now" / "notebooks" / f"{name}.ipynb")
+    execution = Execution("smoke", place / "now" / "runs", place / "now" / "reports", "cpu")
+    assert write_reports(execution, [], folder=place / "now" / "notebooks") == []
+    (place / "now").rename(place / "then")
+    return place
+
+
+@pytest.fixture
+def folder(place):
+    """Two notebooks that need no model."""
+    shutil.rmtree(place / "now", ignore_errors=True)
+    shutil.copytree(place / "then" / "notebooks", place / "now" / "notebooks")
+    return place / "now" / "notebooks"
+
+
+@pytest.fixture
+def execution(place):
+    return Execution("smoke", place / "now" / "runs", place / "now" / "reports", "cpu")
+
+
+@pytest.fixture
+def executed(place, folder, execution):
+    """The same, after both were executed."""
+    shutil.copytree(place / "then" / "reports", place / "now" / "reports")
+    return execution
+
+
+def outputs(execution, file, cell=3):
+    """The text of what a cell of the executed notebook gave; cell 2 is papermill's."""
+    return execution.done(file).cells[cell].outputs[0].data["text/plain"]
+
+
+def replace_source(file, number, source):
+    notebook = read(file)
+    notebook.cells[number].source = source
+    write(notebook, file)
+
+
+# --- execution
+
+
+def test_executes_all_in_the_running_interpreter_from_another_folder(executed, folder):
+    first, second = find([], folder)
+    assert outputs(executed, first) == "'smoke True'"
+    where, interpreter = json.loads(outputs(executed, second).translate({40: "[", 41: "]", 39: '"'}))
+    assert interpreter == sys.executable and not where.startswith(str(folder))
+    html = executed.reports / "html-smoke"
+    assert sorted(file.name for file in html.iterdir()) == ["01_first.html", "02_second.html", "index.html"]
+    page = (html / "01_first.html").read_text()
+    assert "smoke True" in page and 'href="02_second.html"' in page and "injected" not in page
+    for told in ("Python 3.", "torch ", "abcnb ", "commit ", "executed in ", "preset = smoke"):
+        assert told in page
+    assert "Is 01_first right?" in (html / "index.html").read_text()
+
+
+def test_kernels_of_the_users_folders_are_not_used(folder, execution, tmp_path, monkeypatch):
+    other = tmp_path / "jupyter" / "kernels" / "python3"
+    other.mkdir(parents=True)
+    spec = {"argv": ["/bin/false"], "display_name": "another Python", "language": "python"}
+    (other / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    assert write_reports(execution, ["02"], folder=folder) == []
+
+
+def test_what_is_current_is_not_executed_again(executed, folder, monkeypatch, capsys):
+    monkeypatch.setattr(papermill, "execute_notebook", lambda *_, **__: pytest.fail("executed again"))
+    (executed.pages() / "01_first.html").unlink()
+    assert write_reports(executed, [], folder=folder) == []
+    assert "01_first: current\n02_second: current" in capsys.readouterr().out
+    assert (executed.pages() / "01_first.html").exists(), "pages are written again"
+
+
+def test_an_execution_is_current_as_long_as_nothing_that_decides_it_changes(executed, folder, monkeypatch):
+    first = find(["1"], folder)[0]
+    assert executed.is_current(first)
+    assert not Execution("smoke", executed.runs, executed.reports, "cpu", fresh=True).is_current(first)
+    assert not Execution("smoke", executed.runs / "x", executed.reports, "cpu").is_current(first)
+    assert not Execution("laptop", executed.runs, executed.reports, "cpu").is_current(first)
+    notebook = read(first)
+    notebook.cells[2].outputs = [new_output("stream", text="outputs do not decide")]
+    write(notebook, first)
+    assert executed.is_current(first)
+    with monkeypatch.context() as changed:
+        changed.setattr(reports, "_digest", lambda files: "other sources")
+        assert not executed.is_current(first)
+    replace_source(first, 2, "preset.upper()")
+    assert not executed.is_current(first)
+
+
+def test_committed_results_decide_where_a_notebook_reads_them(folder, execution):
+    first, second = find([], folder)
+    replace_source(second, 1, PARAMETERS + '\nreports_dir = ""  # folder of committed results')
+    before = execution.fingerprint(first), execution.fingerprint(second)
+    (execution.reports / "results").mkdir(parents=True)
+    (execution.reports / "results" / "learning.csv").write_text("new")
+    assert execution.fingerprint(first) == before[0]
+    assert execution.fingerprint(second) != before[1]
+
+
+def test_fresh_executes_again_without_what_is_committed(executed, folder):
+    again = Execution("smoke", executed.runs, executed.reports, "cpu", fresh=True)
+    assert write_reports(again, ["01"], folder=folder) == []
+    assert outputs(again, find(["01"], folder)[0]) == "'smoke False'"
+
+
+def test_a_failure_keeps_its_output_and_its_old_page_and_others_go_on(executed, folder, capsys):
+    first, second = find([], folder)
+    replace_source(first, 2, 'print("so far")\nraise ValueError("expected more,\\ngot less")')
+    replace_source(second, 2, "1 + 1")
+    page = (executed.pages() / "01_first.html").read_text()
+    assert write_reports(executed, [], folder=folder) == ["01_first: cell [3]: ValueError: expected more,"]
+    assert outputs(executed, second) == "2"
+    assert "so far" in executed.output(first).read_text() and executed.done(first) is None
+    assert (executed.pages() / "01_first.html").read_text() == page
+    assert str(executed.output(first)) in capsys.readouterr().out
+
+
+def test_a_cell_that_takes_too_long_is_a_failure(folder, execution, monkeypatch):
+    monkeypatch.setattr(reports, "CELL_SECONDS", 1)
+    replace_source(find(["01"], folder)[0], 2, "import time\n\ntime.sleep(20)")
+    (failure,) = write_reports(execution, ["01"], folder=folder)
+    assert failure.startswith("01_first: ") and "timed out" in failure
+
+
+def test_a_kernel_that_dies_is_a_failure(folder, execution):
+    replace_source(find(["01"], folder)[0], 2, "import os\n\nos._exit(3)")
+    (failure,) = write_reports(execution, ["01"], folder=folder)
+    assert failure == "01_first: Kernel died"
+
+
+def test_a_formula_that_cannot_be_shown_is_a_failure_and_other_pages_are_written(executed, folder):
+    notebook = executed.done(find(["01"], folder)[0])
+    notebook.cells.append(new_markdown_cell(r"$\nonsense$"))
+    write(notebook, executed.output(find(["01"], folder)[0]))
+    (executed.pages() / "02_second.html").unlink()
+    (failure,) = build_pages(executed, folder)
+    assert failure.startswith("01_first: expected a formula") and "nonsense" in failure
+    assert (executed.pages() / "02_second.html").exists()
+
+
+def test_a_large_page_is_warned_of(executed, folder, monkeypatch, capsys):
+    monkeypatch.setattr(reports.pages, "LARGEST", 1000)
+    assert build_pages(executed, folder) == []
+    assert "warning: 01_first.html has 0.0 MB, expected at most 3" in capsys.readouterr().out
+
+
+def test_written_back_outputs_are_clean_and_of_the_committed_preset(folder, tmp_path):
+    with pytest.raises(ValueError, match="expected preset 'laptop' to write back, got 'smoke'"):
+        write_reports(Execution("smoke", tmp_path, tmp_path), [], write_back=True, folder=folder)
+    execution = Execution("laptop", tmp_path / "runs", tmp_path / "reports", "cpu")
+    assert write_reports(execution, ["01"], write_back=True, folder=folder) == []
+    first, second = find([], folder)
+    assert problems(first) == []
+    assert read(first).cells[2].outputs[0].data["text/plain"] == "'laptop True'"
+    assert not read(second).cells[2].outputs, "only the chosen ones"
+    assert execution.is_current(first), "outputs do not decide"
+
+
+@pytest.mark.parametrize("wanted", [["01", "2"], ["02_second", "01"], []])
+def test_notebooks_are_found_by_number_or_name_in_order(folder, wanted):
+    assert [file.stem for file in find(wanted, folder)] == ["01_first", "02_second"]
+
+
+def test_unknown_names_are_refused(folder, execution):
+    with pytest.raises(ValueError, match=r"expected notebooks among 01_first, 02_second .*'7'"):
+        write_reports(execution, ["7"], folder=folder)
+    with pytest.raises(ValueError, match="expected a preset among smoke, laptop, paper, got 'huge'"):
+        Execution("huge", execution.runs, execution.reports)
+    with pytest.raises(ValueError, match="device"):
+        Execution("smoke", execution.runs, execution.reports, "tpu")
+
+
+@pytest.mark.parametrize("options", [("--notebooks", "1", "99"), ("--preset", "huge")], ids=lambda o: o[-1])
+def test_the_command_refuses_in_one_line(tmp_path, monkeypatch, capsys, options):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["abcnb", "reports", *options])
+    with pytest.raises(SystemExit) as end:
+        main()
+    written = capsys.readouterr()
+    assert end.value.code == 2 and written.out == ""
+    assert len(written.err.splitlines()) == 1 and "expected" in written.err and f"'{options[-1]}'" in written.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_where_the_index_is_and_exits_1_after_a_failure(executed, folder, monkeypatch, capsys):
+    replace_source(find(["01"], folder)[0], 2, "1 / 0")
+    monkeypatch.setattr(find, "__defaults__", (folder,))
+    monkeypatch.setattr(write_reports, "__defaults__", (False, folder))
+    options = ["--preset", "smoke", "--notebooks", "1", "--runs", executed.runs, "--reports", executed.reports]
+    monkeypatch.setattr(sys, "argv", ["abcnb", "reports", *map(str, options), "--device", "cpu"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    written = capsys.readouterr()
+    assert end.value.code == 1
+    assert written.out.splitlines()[-1] == str(executed.pages() / "index.html")
+    failed = [line for line in written.err.splitlines() if line.startswith("failed: ")]
+    assert failed == ["failed: 01_first: cell [3]: ZeroDivisionError: division by zero"]
+
+
+# --- what is committed
+
+
+def dirty(tmp_path):
+    notebook = little("01_first", LINKS["01_first"], "preset")
+    view = {reports.WIDGET: {"model_id": "1"}, "text/plain": "VBox()"}
+    shown = [
+        new_output("stream", name="stderr", text="100%| 3.2 s"),
+        new_output("display_data", view, metadata={"image/png": {"width": 3}}),
+        new_output("display_data", view | {"image/png": "aGk=", reports.pages.PANEL: "<p></p>"}),
+        new_output("execute_result", {"text/plain": "'laptop'"}, execution_count=17),
+    ]
+    notebook.cells[2].update(outputs=shown, execution_count=17)
+    notebook.cells[2].metadata.update(
+        execution={"iopub.execute_input": "2026"}, papermill={"duration": 3}, tags=[]
+    )
+    notebook.cells[1].execution_count = 4
+    notebook.cells.insert(2, new_code_cell("preset = 'smoke'", metadata={"tags": ["injected-parameters"]}))
+    notebook.metadata.update(widgets={"state": {}}, papermill={"duration": 1.5}, abcnb={})
+    notebook.metadata.language_info["version"] = "3.11.9"
+    return notebook
+
+
+def test_cleaning_keeps_outputs_and_drops_what_changes_with_every_execution(tmp_path):
+    cleaned = clean(dirty(tmp_path))
+    nbformat.validate(cleaned)
+    assert cleaned.metadata == nbformat.from_dict(reports._KERNEL)
+    assert [cell.metadata for cell in cleaned.cells] == [{}, {"tags": ["parameters"]}, {}, {}]
+    assert [cell.execution_count for cell in cleaned.cells if cell.cell_type == "code"] == [1, 2]
+    panel, result = cleaned.cells[2].outputs
+    assert set(panel.data) == {"image/png", "text/plain", reports.pages.PANEL} and panel.metadata == {}
+    assert result.execution_count == 2 and result.data == {"text/plain": "'laptop'"}
+    assert clean(cleaned) == cleaned
+
+
+def test_cleaning_in_place_tells_what_is_left(folder, tmp_path):
+    write(dirty(tmp_path), folder / "01_first.ipynb")
+    assert "it is not clean" in problems(folder / "01_first.ipynb")[0]
+    left = clean_all(folder)
+    assert left == ["02_second: 2 of 2 code cells were not executed"]
+
+
+def test_a_clean_file_is_left_as_it_is(folder, tmp_path):
+    write(clean(dirty(tmp_path)), folder / "01_first.ipynb")
+    text = json.dumps(json.loads((folder / "01_first.ipynb").read_text()), indent=4)
+    (folder / "01_first.ipynb").write_text(text)
+    clean_all(folder)
+    assert (folder / "01_first.ipynb").read_text() == text
+
+
+def told(folder, change):
+    """The problems of a good notebook after a change to it."""
+    notebook = clean(dirty(None))
+    change(notebook)
+    write(notebook, folder / "01_first.ipynb")
+    return problems(folder / "01_first.ipynb")
+
+
+def set_source(number, source):
+    return lambda notebook: notebook.cells[number].update(source=source)
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [
+        (
+            lambda n: n.cells.extend(new_markdown_cell("x", id=f"x{i}") for i in range(27)),
+            "31 cells, expected at most 30",
+        ),
+        (lambda n: n.cells[1].update(metadata={}), "0 cells tagged parameters, expected one"),
+        (set_source(1, 'preset = "laptop"'), "parameter preset has no help"),
+        (set_source(1, 'preset = "smoke"  # which'), "preset is 'smoke', expected 'laptop'"),
+        (set_source(1, "samples = 10 * 5  # how many"), "holds more than literals: samples = 10 * 5"),
+        (set_source(1, "import os"), "holds more than literals: import os"),
+        (set_source(2, "class Model:\n    pass"), "code cell 2 defines a class"),
+        (set_source(2, "def f():\n" + "    x = 1\n" * 10), "f has over 10 lines"),
+        (lambda n: n.cells[2].update(execution_count=None, outputs=[]), "1 of 2 code cells were not executed"),
+        (lambda n: n.cells[2].update(outputs=[]), "code cell 2 ends in an expression but shows no output"),
+        (lambda n: n.cells[2].update(outputs=[new_output("error")]), "code cell 2 failed"),
+        (set_source(0, "# Title\n\nNo question"), "not Markdown with a title and a **Question.**"),
+        (set_source(3, "[other](../README.md)"), "no link to 02_second.ipynb"),
+        (set_source(3, "[next](02_second.ipynb), see /home/me/x.csv"), "a path of one machine: /home/me/x.csv"),
+        (lambda n: n.metadata.update(widgets={}), "it is not clean"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_keeps_a_notebook_from_being_committed(folder, change, problem):
+    assert told(folder, lambda notebook: None) == []
+    found = told(folder, change)
+    assert len(found) == 1 and problem in found[0], found
+
+
+def test_images_and_addresses_are_no_paths_of_one_machine(folder):
+    def change(notebook):
+        data = {
+            "image/png": "AA/tmp/AA",
+            "text/html": "<img src='data:image/png;base64,AA/home/AA'> https://e.org/home/x",
+        }
+        notebook.cells[2].outputs = [new_output("display_data", data)]
+
+    assert told(folder, change) == []
