@@ -28,8 +28,8 @@ def _head_grid(heads: int, width: float, height: float) -> tuple[Figure, np.ndar
 
 
 def _tick_every(axis, source: str | None, columns: int, rows: int) -> None:
-    if source and columns <= 48:
-        axis.set_xticks(np.arange(columns) + 0.5, list(source), rotation=0, fontsize=7)
+    if source and columns <= 30:
+        axis.set_xticks(np.arange(columns) + 0.5, list(source), rotation=0, fontsize=7 if columns <= 20 else 6)
     else:
         step = max(1, columns // 6)
         axis.set_xticks(np.arange(0, columns, step) + 0.5, range(0, columns, step), rotation=0)
@@ -49,7 +49,7 @@ def attention_maps(
         columns_are: label of the columns.
     """
     heads, rows, columns = attention.shape
-    figure, axes = _head_grid(heads, max(2.4, 0.16 * columns), max(2.0, 0.18 * rows))
+    figure, axes = _head_grid(heads, min(max(2.4, 0.16 * columns), 2.9), min(max(2.0, 0.18 * rows), 2.6))
     for head, axis in zip(range(heads), axes.flat, strict=False):
         last = head == heads - 1
         sns.heatmap(
