@@ -67,13 +67,16 @@ def attention_maps(
     return figure
 
 
-def bias_maps(bias: torch.Tensor, title: str, source: str | None = None) -> Figure:
+def bias_maps(
+    bias: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column"
+) -> Figure:
     """Attention biases, one panel a head: closed cells grey, open ones coloured by their bias.
 
     Args:
         bias: [heads, rows, columns], −inf where closed.
         title: of the figure.
         source: tick labels, one character a column.
+        columns_are: label of the columns.
     """
     heads, rows, columns = bias.shape
     values = bias.numpy().copy()
@@ -86,7 +89,7 @@ def bias_maps(bias: torch.Tensor, title: str, source: str | None = None) -> Figu
         axis.set_facecolor("0.85")
         sns.heatmap(values[head], vmin=low, vmax=0, cmap="cividis", ax=axis, cbar=last, cbar_kws={"label": "bias"})
         _tick_every(axis, source, columns, rows)
-        axis.set(title=f"head {head}", xlabel="source column", ylabel="output step")
+        axis.set(title=f"head {head}", xlabel=columns_are, ylabel="output step")
     figure.suptitle(title)
     return figure
 
@@ -350,10 +353,10 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
 
 
 def cost_and_accuracy(table: pd.DataFrame, title: str) -> Figure:
-    """Exact match against training time, one point a run, one panel a task.
+    """Exact match against training steps, one point a run, one panel a task.
 
     Args:
-        table: columns task, method, seconds, exact_match (percent).
+        table: columns task, method, steps, exact_match (percent).
         title: of the figure.
     """
     tasks, methods = list(dict.fromkeys(table["task"])), list(dict.fromkeys(table["method"]))
@@ -364,8 +367,8 @@ def cost_and_accuracy(table: pd.DataFrame, title: str) -> Figure:
         for i, method in enumerate(methods):
             mine = table[(table["task"] == task) & (table["method"] == method)]
             style = _style(i) | {"linestyle": "none"}
-            axis.plot(mine["seconds"] / 60, mine["exact_match"], label=method, alpha=0.8, **style)
-        axis.set(title=task, xlabel="training (minutes)", ylim=(-4, 104))
+            axis.plot(mine["steps"], mine["exact_match"], label=method, alpha=0.8, **style)
+        axis.set(title=task, xlabel="optimizer steps", ylim=(-4, 104))
     axes[0][0].set_ylabel("exact match (%)")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside right center")

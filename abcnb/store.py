@@ -102,6 +102,10 @@ class Store:
         rows = table[table["run"] == experiment.digest]
         return rows if len(rows) else None
 
+    def has_scores(self, experiment: Experiment) -> bool:
+        """Whether scores of it are committed."""
+        return self._rows("accuracy.csv", experiment) is not None
+
     def history(self, experiment: Experiment) -> list[dict]:
         """Validations over training: step, seconds, loss, exact_match (percent), digit_error_rate."""
         if not (self.runs / experiment.digest / METRICS).exists():

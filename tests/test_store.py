@@ -58,6 +58,8 @@ def test_scores_and_histories_come_from_the_csv_without_a_model(tmp_path, traine
     reports = reports_with(tmp_path, trained, committed=False)
     found = Store(tmp_path / "runs", reports, "cpu")
     assert found.scores(WANTED, [3], 40) == [trained.evaluate(3, 40)]
+    assert found.has_scores(WANTED) and not found.has_scores(WANTED.interpolation)
+    assert found.cost(WANTED) == {name: trained.metrics[name] for name in ("parameters", "steps", "seconds")}
     kept = [{key: record[key] for key in results.LEARNED} for record in trained.metrics["history"]]
     for known, record in zip(found.history(WANTED), kept, strict=True):
         assert known == pytest.approx(record)
