@@ -315,11 +315,12 @@ def digit_error_rates(table: pd.DataFrame, title: str) -> Figure:
     figure, axis = plt.subplots(figsize=(7.2, 3.4), layout="constrained")
     for i, (method, group) in enumerate(table.groupby("method", sort=False)):
         group = group.sort_values("length")
-        bound = 3.0 / group["digits"]  # 95%: no error among n digits bounds the rate by 3 / n
-        rate = group["digit_error_rate"].where(group["digit_error_rate"] > 0, bound)
-        axis.plot(group["length"], rate, label=method, markersize=5, **_style(i))
         none = group["digit_error_rate"] == 0
-        axis.plot(group["length"][none], bound[none], "v", color=f"C{i % 10}", markersize=9, fillstyle="none")
+        axis.plot(group["length"], group["digit_error_rate"].mask(none), label=method, markersize=5, **_style(i))
+        bound = 3.0 / group["digits"]  # 95%: no error among n digits bounds the rate by 3 / n
+        # Spread a little, since tests of one length have the same bound.
+        spread = group["length"] * 1.08 ** (i - table["method"].nunique() / 2)
+        axis.plot(spread[none], bound[none], "v", color=f"C{i % 10}", markersize=7, fillstyle="none")
     axis.set(xscale="log", yscale="log", xlabel="length (digits)", ylabel="wrong digits / digits", title=title)
     figure.legend(frameon=False, loc="outside right center")
     axis.annotate(
