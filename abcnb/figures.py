@@ -82,8 +82,9 @@ def bias_maps(
     values = bias.numpy().copy()
     finite = np.isfinite(values)
     values[~finite] = np.nan
-    low = min(float(np.nanmin(values)) if finite.any() else 0.0, -1e-6)
-    figure, axes = _head_grid(heads, max(2.4, 0.05 * columns + 1.4), max(2.0, 0.045 * rows + 1.2))
+    low = (float(np.nanmin(values)) if finite.any() else 0.0) or -1.0
+    width = 0.13 * columns + 1.2 if columns <= 30 else 0.05 * columns + 1.4  # few columns are ticked one by one
+    figure, axes = _head_grid(heads, max(2.4, width), max(2.0, 0.045 * rows + 1.2))
     for head, axis in zip(range(heads), axes.flat, strict=False):
         last = head == heads - 1
         axis.set_facecolor("0.85")
