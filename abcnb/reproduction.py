@@ -5,10 +5,13 @@ after the other on two threads. Interrupted and called again, finished runs and 
 """
 
 import multiprocessing
+import os
 import queue
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from multiprocessing.managers import SyncManager
 from pathlib import Path
 
 import torch
@@ -35,6 +38,19 @@ def _start_worker(steps_done) -> None:
     global _heard
     _heard = steps_done
     torch.set_num_threads(1)
+    _end_with_parent()
+
+
+def _end_with_parent() -> None:
+    """Let this process end when its parent is gone: a killed sweep must not leave its workers training."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_one(
@@ -80,7 +96,9 @@ def run_all(
         One line for each experiment that failed; the others went on.
     """
     context = multiprocessing.get_context("spawn")
-    steps_done = context.Manager().Queue()
+    manager = SyncManager(ctx=context)
+    manager.start(_end_with_parent)
+    steps_done = manager.Queue()
     total = sum(e.training.steps for e in wanted)
     failures = []
     with (

@@ -13,8 +13,8 @@ ORDER = [
     "paper",
     "tokens", "layout", "tasks", "sampling", "biases", "lines", "positions", "model", "attention", "lora",
     "decoding", "evaluation", "training", "calibration", "experiments", "methods", "sweep", "results", "store",
-    "figures", "panel_figures", "panel_html", "panel", "retraining", "recalibration", "explorer", "pages", "reports",
-    "reproduction", "bench", "__main__",
+    "figures", "panel_figures", "panel_html", "panel", "retraining", "recalibration", "explorer", "pages",
+    "reports", "reproduction", "bench", "__main__",
 ]  # fmt: skip
 BAGS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared", "base", "core"}
 

@@ -1,3 +1,10 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
 from abcnb import reproduction
@@ -64,3 +71,34 @@ def test_reproduce_refuses_unknown_names_before_it_starts(tmp_path, names):
     with pytest.raises(ValueError, match=r"expected a (task|method) among"):
         reproduce("smoke", tmp_path / "runs", tmp_path / "reports", **names)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_parent_leaves_no_worker_behind(tmp_path):
+    spec = tmp_path / "long.toml"
+    spec.write_text(
+        '[[grid]]\ntasks = ["addition"]\nmethods = ["vanilla"]\npresets = ["smoke"]\n'
+        'overrides = [["training.steps=1000000"]]\n'
+    )
+    command = [sys.executable, "-m", "abcnb", "sweep", str(spec), "--workers", "1", "--device", "cpu"]
+    command += ["--runs", str(tmp_path / "runs"), "--reports", str(tmp_path / "reports")]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: list((tmp_path / "runs").glob("*/config.json")), "the training to start")
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        assert children
+    finally:
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait(10)
+    wait_for(lambda: not any(is_running(int(pid)) for pid in children), "the workers to end")
+
+
+def is_running(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_for(condition, what, seconds=60):
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, f"waited {seconds} s for {what}"
+        time.sleep(0.2)
