@@ -9,10 +9,10 @@ import torch
 import typer
 
 from abcnb import results
+from abcnb.carries import TEST_SETS
 from abcnb.experiments import Run, fit, load_run, with_settings
 from abcnb.methods import METHODS, PRESETS, experiment
 from abcnb.paper import LENGTHS
-from abcnb.sampling import TEST_SETS
 from abcnb.tasks import TASKS
 from abcnb.training import pick_device
 

@@ -36,7 +36,8 @@ class ALiBi:
         ValueError: heads is not a power of two, for which the source defines no single sequence of slopes.
 
     Source: Press, Smith, Lewis, "Train short, test long", section 3. As published it biases causal
-    self-attention only; the cross-attention and the source then carry no position at all.
+    self-attention only; the cross-attention and the source then carry no position at all. Over cross-attention,
+    which the source leaves open, |i − j| is taken between the decoder step and the source column.
     """
 
     def __init__(self, heads: int):

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
+from abcnb.carries import TEST_SETS
 from abcnb.layout import Layout, Steps, locate
 from abcnb.lines import LineBias
 from abcnb.model import Transformer
 from abcnb.positions import ADDED
-from abcnb.sampling import TEST_SETS
 from abcnb.tasks import Batch, Operands, Task
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.

@@ -36,7 +36,7 @@ from abcnb.tasks import Batch, Task, get_task
 from abcnb.training import CHECKPOINT, TrainingConfig, pick_device, train, write_atomically
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
-BIASES = ("none", "alibi", "window", "calibrated")
+BIASES = ("none", "alibi", "alibi-cross", "window", "calibrated")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Experiment:
         form: `natural` or `aligned` (the paper aligns for ABS only).
         width: digits that operands are padded to in training; 0 is the training length + 1.
         train_numbers: `uniform`, `even`, `carry` or `long`.
-        bias: `none`, `alibi`, `window` (ABS) or `calibrated` (ABC).
+        bias: `none`, `alibi` (self-attention), `alibi-cross` (both), `window` (ABS) or `calibrated` (ABC).
         model, training, window: as they say.
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
         lora: adapters; the model is then the one of `interpolation`, frozen but for them, and `calibration`,
@@ -263,6 +263,8 @@ def written_biases(experiment: Experiment) -> tuple[tuple[Bias, ...], tuple[Bias
     heads = experiment.model.heads
     if experiment.bias == "alibi":
         return (ALiBi(heads),), ()
+    if experiment.bias == "alibi-cross":
+        return (ALiBi(heads),), (ALiBi(heads),)
     if experiment.bias == "window":
         window = experiment.window
         segments = experiment.get_task().layout(experiment.train_width, experiment.form).segments

@@ -83,9 +83,14 @@ class Recording:
 
 
 class Attention(nn.Module):
-    """Multi-head attention with an additive bias and optional rotary or relative positions."""
+    """Multi-head attention with an additive bias and optional rotary or relative positions.
 
-    def __init__(self, config: ModelConfig):
+    Args:
+        config: sizes and position scheme.
+        crossing: it attends from the decoder to the source.
+    """
+
+    def __init__(self, config: ModelConfig, crossing: bool = False):
         super().__init__()
         d = config.d_model
         self.heads = config.heads
@@ -94,9 +99,8 @@ class Attention(nn.Module):
             nn.init.xavier_uniform_(projection.weight)
             nn.init.zeros_(projection.bias)
         self.rotary = config.position == "rotary"
-        self.relative = (
-            RelativeKeys(d // config.heads, config.relative_clip) if config.position == "relative" else None
-        )
+        relative = config.position == "relative" or (config.position == "relative-self" and not crossing)
+        self.relative = RelativeKeys(d // config.heads, config.relative_clip) if relative else None
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:
         """[batch, n, d_model] to [batch, heads, n, d_head]."""
@@ -154,7 +158,9 @@ class FeedForward(nn.Sequential):
     """Linear, ReLU, linear."""
 
     def __init__(self, config: ModelConfig):
-        super().__init__(nn.Linear(config.d_model, config.d_ff), nn.ReLU(), nn.Linear(config.d_ff, config.d_model))
+        super().__init__(
+            nn.Linear(config.d_model, config.d_ff), nn.ReLU(inplace=True), nn.Linear(config.d_ff, config.d_model)
+        )
 
 
 class EncoderLayer(nn.Module):
@@ -179,7 +185,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.self_attention, self.cross_attention = Attention(config), Attention(config)
+        self.self_attention, self.cross_attention = Attention(config), Attention(config, crossing=True)
         self.feed_forward = FeedForward(config)
         self.norm_self, self.norm_cross, self.norm_feed_forward = (nn.LayerNorm(config.d_model) for _ in range(3))
         self.dropout = nn.Dropout(config.dropout)

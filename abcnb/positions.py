@@ -7,6 +7,7 @@
                      tokens get no position, so that nothing depends on the width
     rotary           queries and keys turned by their index (RoPE), self- and cross-attention
     relative         Shaw's learned vectors for the clipped distance, self- and cross-attention
+    relative-self    the same in self-attention only, as published
 
 Source: Vaswani et al. 2017, section 3.5 (sinusoidal); paper, appendix C.4 (cyclic position indexing; that it
 is counted from the units digit on both sides is our reading, without it the phase shifts with the width);
@@ -20,7 +21,7 @@ from torch import nn
 
 from abcnb.layout import NO_PLACE, Layout
 
-POSITIONS = ("sinusoidal", "none", "cyclic-columns", "cyclic-places", "rotary", "relative")
+POSITIONS = ("sinusoidal", "none", "cyclic-columns", "cyclic-places", "rotary", "relative", "relative-self")
 ADDED = ("sinusoidal", "cyclic-columns", "cyclic-places")  # schemes that add a vector to the embedding
 
 

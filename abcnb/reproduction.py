@@ -18,6 +18,7 @@ import torch
 from tqdm import tqdm
 
 from abcnb import results
+from abcnb.carries import SAMPLES as CARRY_SAMPLES
 from abcnb.experiments import Experiment, fit
 from abcnb.methods import experiment, settings_of
 from abcnb.paper import LENGTHS
@@ -29,7 +30,6 @@ MAIN_TASKS = (
     "successor",
 )  # the longest first, for two workers to end together
 MAIN_METHODS = ("vanilla", "abs-place", "abc-places")
-CARRY_SAMPLES = 200
 
 _heard = None
 
@@ -65,9 +65,8 @@ def _run_one(
         score = run.evaluate(length, samples, device=where)
         rows.append(results.row(run, "random", score))
         shares.append((length, score.exact_match))
-        if wanted.task == "addition":
-            chains = run.evaluate(length, min(CARRY_SAMPLES, samples), "carry", device=where)
-            rows.append(results.row(run, "carry", chains))
+        hard = run.evaluate(length, min(CARRY_SAMPLES, samples), "carry", device=where)
+        rows.append(results.row(run, "carry", hard))
     results.record(csv, rows)
     results.record(csv.with_name("learning.csv"), results.learning_rows(run))
     name = " ".join([wanted.task, wanted.method, f"seed {wanted.seed}", settings_of(wanted)]).strip()
@@ -88,7 +87,7 @@ def run_all(
     Args:
         wanted: the experiments, those that others build on first.
         runs, csv: where runs and results go.
-        lengths, samples: of the test sets; Addition is also tested on full-length carry chains.
+        lengths, samples: of the random test sets; the hard cases of `carry` are tested at the same lengths.
         workers: processes of one thread each.
         device: `auto`, `cpu` or `cuda`.
 

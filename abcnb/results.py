@@ -172,8 +172,9 @@ def tables(table: pd.DataFrame) -> str:
         carry = group[group["test_set"] == "carry"]
         if len(carry):
             parts.append(
-                f"Carry chains ({carry['samples'].max()} of full length: units sum to at least 10, every other "
-                f"place to 9):\n\n{comparison(carry, LENGTHS, 'carry')}"
+                f"Hard cases (`carry`, up to {carry['samples'].max():,} a length: full and random carry chains, "
+                f"unequal operands, zeros inside, 99…9 + 1 and the like):\n\n"
+                f"{comparison(carry, LENGTHS, 'carry')}"
             )
     return "\n\n".join(parts)
 

@@ -145,8 +145,8 @@ def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
     Returns:
         Operands as digits, units first, padded to `digits_at(length) + 1`.
     """
-    _check_test_request(length, samples)
-    generator = _test_generator(task, length, "random")
+    check_test_request(length, samples)
+    generator = seeded_generator(task, length, "random")
     count = min(samples, 10**length - 10 ** (length - 1))
     pools = _pools(task, length)
     total = math.prod(len(pool) for pool in pools)
@@ -156,47 +156,20 @@ def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
     rows = _draw_rows(task, length, count, pools, generator)
     while True:
         # One sample is a row of all its operands' digits, so that distinct samples are distinct rows.
-        rows = rows[_first_of_each(rows)]
+        rows = rows[first_of_each(rows)]
         if len(rows) >= count:
             return _split_rows(task, rows[:count], task.digits_at(length) + 1)
         rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
 
 
-def carry_operands(task: Task, length: int, samples: int = 200) -> Operands:
-    """The `carry` test set of Addition: a carry starts at the units and travels through every place.
-
-    The units sum to at least the base, every other place to base − 1; both operands have exactly `length`
-    digits, leading digits drawn from 1 to base − 2.
-
-    Raises:
-        ValueError: the task is not Addition, or its base is 2, where no two leading digits sum to 1.
-    """
-    if task.name != "addition" or task.base == 2:
-        raise ValueError(
-            f"the 'carry' test set is for addition in base 3 or more, got {task.name!r} in base {task.base}"
-        )
-    _check_test_request(length, samples)
-    generator = _test_generator(task, length, "carry")
-    base = task.base
-    a = torch.randint(base, (samples, length), generator=generator)
-    a[:, -1] = torch.randint(1, base - 1, (samples,), generator=generator)
-    b = base - 1 - a
-    a[:, 0] = torch.randint(1, base, (samples,), generator=generator)
-    extra = torch.rand(samples, generator=generator) * a[:, 0]
-    b[:, 0] = base - a[:, 0] + extra.long()
-    pad = torch.zeros(samples, 1, dtype=a.dtype)
-    return torch.cat([a, pad], 1), torch.cat([b, pad], 1)
-
-
-TEST_SETS = {"random": random_operands, "carry": carry_operands}
-
-
-def _check_test_request(length: int, samples: int) -> None:
+def check_test_request(length: int, samples: int) -> None:
+    """Refuse a test set without digits or samples."""
     if length < 1 or samples < 1:
         raise ValueError(f"expected a length and a sample count of at least 1, got {length} and {samples}")
 
 
-def _test_generator(task: Task, length: int, test_set: str) -> torch.Generator:
+def seeded_generator(task: Task, length: int, test_set: str) -> torch.Generator:
+    """The generator of a test set: the same for every method."""
     seed = random.Random(f"{task.name} {task.base} {length} {test_set}").getrandbits(60)
     return torch.Generator().manual_seed(seed)
 
@@ -249,7 +222,7 @@ def _bits_of_random_decimals(length: int, bits: int, count: int, generator: torc
     return (ascii_bits - ord("0")).long().flip(1)
 
 
-def _first_of_each(rows: torch.Tensor) -> torch.Tensor:
+def first_of_each(rows: torch.Tensor) -> torch.Tensor:
     """Indices of the first occurrence of each distinct row, in order."""
     _, group = torch.unique(rows, dim=0, return_inverse=True)
     first = torch.full((int(group.max()) + 1,), len(rows))

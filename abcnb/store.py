@@ -16,10 +16,10 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from abcnb import results
+from abcnb.carries import TEST_SETS
 from abcnb.evaluation import Score
 from abcnb.experiments import RUNS, Experiment, Run, fit
 from abcnb.methods import settings_of
-from abcnb.sampling import random_operands
 from abcnb.training import pick_device
 
 REPORTS = RUNS.parent / "reports"
@@ -170,10 +170,10 @@ class Store:
 
 
 def _count(experiment: Experiment, length: int, samples: int, test_set: str) -> int:
-    """How many samples a test set of this size really has: there are few short numbers."""
-    if test_set != "random" or length > 6:
+    """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
+    if length > 6 and test_set == "random":
         return samples
-    return len(random_operands(experiment.get_task(), length, samples)[0])
+    return len(TEST_SETS[test_set](experiment.get_task(), length, samples)[0])
 
 
 def open_store(

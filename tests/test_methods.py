@@ -120,3 +120,15 @@ def test_lora_adapts_the_frozen_vanilla_model():
         assert wanted.interpolation == experiment("addition", "vanilla", "laptop", 2)
         assert wanted.model == wanted.interpolation.model and wanted.lora.rank == 8
         assert wanted.train_width == (13 if method == "lora-long" else 7)
+
+
+def test_the_variants_of_rivals_differ_in_cross_attention_alone():
+    """ALiBi and Shaw's vectors are published for self-attention; the variants bias the cross-attention too."""
+    for name, alone, both in (("cross_biases", "alibi", "alibi-cross"), ("relative", "rpe-self", "rpe")):
+        found = [build_model(e, *written_biases(e)) for e in (experiment("addition", m) for m in (alone, both))]
+        if name == "cross_biases":
+            assert [len(model.cross_biases) for model in found] == [0, 1]
+            assert [len(model.self_biases) for model in found] == [1, 1]
+        else:
+            assert [model.decoder[0].cross_attention.relative is not None for model in found] == [False, True]
+            assert all(model.decoder[0].self_attention.relative is not None for model in found)

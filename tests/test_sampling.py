@@ -4,7 +4,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from abcnb.sampling import Sampler, carry_operands, numbers_of_length, random_operands, split_numbers
+from abcnb.sampling import Sampler, numbers_of_length, random_operands, split_numbers
 from abcnb.tasks import digits_of, get_task
 
 LARGEST = 1_048_576  # 2^20
@@ -309,62 +309,10 @@ def test_binary_test_set_of_six_bits():
     assert all(32 <= n < 64 for n in integers(a, 2))
 
 
-# The carry test set
-
-
-@pytest.mark.parametrize("base", [3, 10, 16])
-@pytest.mark.parametrize("length", [1, 2, 7, 30])
-def test_carry_travels_through_every_place(base, length):
-    task = get_task("addition", base)
-    a, b = carry_operands(task, length, samples=150)
-    assert a.shape == b.shape == (150, length + 1)
-    sums = (a + b)[:, :length]
-    assert (sums[:, 0] >= base).all()
-    assert (sums[:, 1:] == base - 1).all()
-    assert not a[:, length].any()
-    assert not b[:, length].any()
-    labels = task.label(a, b)
-    for n, m, digits in zip(integers(a, base), integers(b, base), labels.tolist(), strict=True):
-        assert base ** (length - 1) <= min(n, m)
-        assert max(n, m) < base**length
-        # (base − 1) + 1 leaves 0 and carries on, up to a leading 1
-        assert digits[1:] == [0] * (length - 1) + [1]
-        assert sum(d * base**place for place, d in enumerate(digits)) == n + m
-        assert digits[0] == n % base + m % base - base
-
-
-def test_carry_digits_stay_digits():
-    a, b = carry_operands(get_task("addition"), 20, samples=2_000)
-    assert a.min() >= 0
-    assert b.min() >= 0
-    assert max(a.max(), b.max()) <= 9
-    # units from 1 to 9, leading digits from 1 to 8, all of them met
-    assert set(a[:, 0].tolist()) == set(b[:, 0].tolist()) == set(range(1, 10))
-    assert set(a[:, 19].tolist()) == set(range(1, 9))
-
-
-def test_carry_operands_are_repeatable_and_default_to_two_hundred():
-    first, again = carry_operands(get_task("addition"), 9), carry_operands(get_task("addition"), 9)
-    assert len(first[0]) == 200
-    assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
-
-
-def test_carry_operands_of_a_base_without_them():
-    """In base 2 two leading digits 1 sum to 2, never to base − 1."""
-    with pytest.raises(ValueError, match="for addition in base 3 or more, got 'addition' in base 2"):
-        carry_operands(get_task("addition", 2), 5)
-
-
-def test_carry_operands_are_for_addition():
-    with pytest.raises(ValueError, match="for addition in base 3 or more, got 'successor'"):
-        carry_operands(get_task("successor"), 5)
-
-
-@pytest.mark.parametrize("make", [random_operands, carry_operands])
 @pytest.mark.parametrize("length, samples", [(0, 10), (-1, 10), (5, 0)])
-def test_impossible_test_sets(make, length, samples):
+def test_impossible_test_sets(length, samples):
     with pytest.raises(ValueError, match="expected a length and a sample count of at least 1"):
-        make(get_task("addition"), length, samples)
+        random_operands(get_task("addition"), length, samples)
 
 
 def test_digits_of_agrees_with_integers():
