@@ -11,7 +11,7 @@ BIN := .venv/bin
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks,dev,browser]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks,dev,browser,ray,references]'
 	touch $@
 
 reproduce: .venv/installed

@@ -25,6 +25,7 @@ app = typer.Typer(
 # typer's and click's base of all errors in arguments; typer keeps its own copy of click in some versions.
 CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
+INTERRUPTED = 130  # the exit status of Ctrl-C
 SEVERAL = ("--lengths", "--seeds", "--notebooks")
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all trained models.")]
@@ -225,19 +226,27 @@ def reproduce_command(
 @app.command("sweep")
 def sweep_command(
     spec: Annotated[Path, typer.Argument(help="A TOML file; reports/sweeps/ has those behind the tables.")],
-    workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
+    engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a cluster.")] = "local",
+    workers: Annotated[
+        int, typer.Option(min=0, help="Runs at a time; 0: two processes, or what the cluster has room for.")
+    ] = 0,
+    address: Annotated[str, typer.Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
+    gpu_share: Annotated[float, typer.Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
     device: Device = "auto",
     runs: Runs = Path("runs"),
     reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv.")] = Path("reports"),
 ):
     """Train and evaluate all that a file names; results land in the CSV as they come."""
-    from abcnb.reproduction import run_all
+    from abcnb.engines import open_engine
+    from abcnb.schedule import run_all
     from abcnb.sweep import read_sweep
 
-    pick_device(device)
     wanted = read_sweep(spec)
-    csv = reports / "results" / "accuracy.csv"
-    failures = run_all(wanted.experiments, runs, csv, wanted.lengths, wanted.samples, workers, device)
+    if engine != "ray":
+        pick_device(device)
+    csv = reports.resolve() / "results" / "accuracy.csv"
+    place = open_engine(engine, workers, address, gpu_share)
+    failures = run_all(wanted.experiments, runs.resolve(), csv, wanted.lengths, wanted.samples, place, device)
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
     if failures:
@@ -308,8 +317,9 @@ def main() -> None:
         print(f"abcnb: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    if status == INTERRUPTED:  # some versions of typer return it, others raise
         print("abcnb: interrupted; the same command goes on from here", file=sys.stderr)
-        raise SystemExit(130) from None
     raise SystemExit(status if isinstance(status, int) else 0)
 
 

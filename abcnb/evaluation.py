@@ -197,7 +197,7 @@ def count_errors_in_chunks(
         part = layout.select(torch.cat(opened).unique())
         steps = Steps(rows, total)
         memory = model.memory(batch.source[:, part.columns], part)
-        x = model.embed_target(tokens[:, rows], rows)
+        x = model.embed_target(tokens[:, rows], rows, layout)
         biases = model.biases_of(rows, steps, part)
         logits, _ = model.decode(x, rows, rows, memory, part.columns, biases)
         predicted = logits[:, locate(rows, counted)].argmax(-1)

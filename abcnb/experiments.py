@@ -316,34 +316,42 @@ class Run:
         model.load_state_dict(load_file(self.folder / "weights.safetensors"))
         return model.to(device).eval()
 
+    def known_score(self, length: int, samples: int, test_set: str = "random") -> Score | None:
+        """What `evaluate` would return, where it has been measured."""
+        return self._evaluations().get(f"{test_set} {length} {samples}")
+
     def evaluate(self, length: int, samples: int = 10_000, test_set: str = "random", device="cpu") -> Score:
         """Exact match at one length; measured once and then remembered in the run's folder."""
-        file, key = self.folder / "evaluations.json", f"{test_set} {length} {samples}"
-        known = self._evaluations(file)
-        if key not in known:
-            e = self.experiment
-            model, width = self.model(device), e.train_width
-            measured = evaluate(model, e.get_task(), e.form, length, samples, test_set, width)
-            with FileLock(self.folder / ".lock"):
-                known = self._evaluations(file)
-                known[key] = asdict(measured)
-                content = json.dumps(known, indent=1)
-                write_atomically(file, lambda name: name.write_text(content))
-        return Score(**known[key])
+        if known := self.known_score(length, samples, test_set):
+            return known
+        e = self.experiment
+        model, width = self.model(device), e.train_width
+        measured = evaluate(model, e.get_task(), e.form, length, samples, test_set, width)
+        with FileLock(self.folder / ".lock"):
+            scores = self._evaluations() | {f"{test_set} {length} {samples}": measured}
+            content = json.dumps({key: asdict(score) for key, score in scores.items()}, indent=1)
+            write_atomically(self._evaluations_file, lambda name: name.write_text(content))
+        return measured
 
-    @staticmethod
-    def _evaluations(file: Path) -> dict[str, dict]:
-        if not file.exists():
+    @property
+    def _evaluations_file(self) -> Path:
+        return self.folder / "evaluations.json"
+
+    def _evaluations(self) -> dict[str, Score]:
+        """Measured scores by test set, length and samples asked for.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        if not self._evaluations_file.exists():
             return {}
         try:
-            known = json.loads(file.read_text())
-            for content in known.values():
-                Score(**content)
+            known = json.loads(self._evaluations_file.read_text())
+            return {key: Score(**content) for key, content in known.items()}
         except (json.JSONDecodeError, AttributeError, TypeError) as error:
             raise ValueError(
-                f"expected scores as JSON in {file}, got: {error}; delete it to measure again"
+                f"expected scores as JSON in {self._evaluations_file}, got: {error}; delete it to measure again"
             ) from None
-        return known
 
 
 def load_run(folder: Path) -> Run:

@@ -104,6 +104,14 @@ METHODS = {
     "abs-nope": Method("ABS window w=1, no positions (paper: NoPE + w=1)", "none", "window", True),
     "abc-columns": Method("ABC over columns (paper: Algorithm 1)", "none", "calibrated", False, COLUMNS),
     "abc-places": Method("ABC over places (ours)", "cyclic-places", "calibrated", False, PLACES),
+    "learned": Method("a learned vector for each position", "learned"),
+    "randomized": Method("randomized positions: sinusoidal at sorted random positions", "randomized"),
+    "rope-pi": Method("rotary positions, interpolated to the training width (no fine-tuning)", "rotary"),
+    "t5": Method("T5's bucketed relative bias in self- and cross-attention", "t5"),
+    "kerple": Method("KERPLE's logarithmic bias in self- and cross-attention", "kerple"),
+    "fire": Method("FIRE's bias in self- and cross-attention", "fire"),
+    "abacus": Method("Abacus embeddings: a digit's place in its number, from a random offset", "abacus"),
+    "coupled": Method("position coupling: one index for the digits of a place, from a random offset", "coupled"),
     "lora": Method("LoRA on W_Q, W_K of the frozen Vanilla model", "sinusoidal", lora=LoRAConfig()),
     "lora-long": Method("LoRA, trained on lengths of 1 to 12 digits", "sinusoidal", lora=LoRAConfig(), long=True),
     "lora-abc": Method(
@@ -123,6 +131,9 @@ def _smoke(experiment: Experiment, method: Method) -> Experiment:
     )
     return replace(experiment, model=model, training=training)
 
+
+# Indices of the schemes that count from a random offset: enough for 100 digits, and each is met in training.
+OFFSET_POSITIONS = 128
 
 # The `laptop` preset: optimizer steps without and with line biases, and the batch size.
 LAPTOP = {
@@ -227,6 +238,10 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         bias=chosen.bias if chosen.bias != "calibrated" else "none",
     )
     built = _PRESET_BUILDERS[preset](base, chosen)
+    if method == "rope-pi":
+        built = replace(built, model=replace(built.model, rotary_width=built.train_width))
+    if chosen.position in ("abacus", "coupled"):
+        built = replace(built, model=replace(built.model, max_position=OFFSET_POSITIONS))
     calibration = _OF_TASK.get((task, chosen.calibration), chosen.calibration)
     if chosen.bias != "calibrated" and not chosen.lora:
         return built

@@ -19,7 +19,17 @@ from torch import nn
 
 from abcnb.biases import Bias, causal
 from abcnb.layout import Layout, Steps
-from abcnb.positions import ADDED, POSITIONS, RelativeKeys, rotate, source_vectors, target_vectors
+from abcnb.learned_biases import learned_bias
+from abcnb.positions import (
+    ADDED,
+    INDEXED,
+    POSITIONS,
+    IndexedPositions,
+    RelativeKeys,
+    rotate,
+    source_vectors,
+    target_vectors,
+)
 from abcnb.tasks import Batch
 
 
@@ -37,6 +47,9 @@ class ModelConfig:
             that no phase belongs to the training width alone: at one width the last step always has the
             same phase, and a model may learn to end its output only there.
         relative_clip: largest distance of the relative scheme.
+        rotary_width: position interpolation: above this width rotary indices are scaled down to its range; 0
+            never scales (Chen et al. 2023, equation 4, without their fine-tuning on longer inputs).
+        max_position: how many indices `learned`, `randomized`, `abacus` and `coupled` tell apart.
     """
 
     encoder_layers: int = 0
@@ -49,6 +62,8 @@ class ModelConfig:
     period: int = 3
     random_phase: bool = False
     relative_clip: int = 16
+    rotary_width: int = 0
+    max_position: int = 512
 
     def __post_init__(self):
         if self.position not in POSITIONS:
@@ -61,6 +76,8 @@ class ModelConfig:
             raise ValueError(f"expected a dropout in [0, 1), got {self.dropout}")
         if self.period < 1 or self.relative_clip < 1:
             raise ValueError(f"expected a period and a relative_clip of at least 1, got {self}")
+        if self.max_position < 1 or self.rotary_width < 0:
+            raise ValueError(f"expected a max_position of at least 1 and a rotary_width of at least 0, got {self}")
 
 
 @dataclass
@@ -262,6 +279,13 @@ class Transformer(nn.Module):
         self.self_biases, self.cross_biases = self_biases, cross_biases
         self.embedding = nn.Embedding(vocabulary_size, config.d_model)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+        self.indexed = (
+            IndexedPositions(config.position, config.d_model, config.max_position)
+            if config.position in INDEXED
+            else None
+        )
+        self.learned_self = learned_bias(config.position, config.heads, causal=True)
+        self.learned_cross = learned_bias(config.position, config.heads, causal=False)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.d_model)
@@ -282,26 +306,41 @@ class Transformer(nn.Module):
     def embed_source(self, source: torch.Tensor, layout: Layout, phase: int = 0) -> torch.Tensor:
         """[batch, columns] token ids to the encoder's output, [batch, columns, d_model]."""
         c = self.config
-        added = c.position in ADDED
-        vectors = source_vectors(c.position, layout, c.period, c.d_model, phase) if added else None
+        vectors = None
+        if c.position in ADDED:
+            vectors = source_vectors(c.position, layout, c.period, c.d_model, phase)
+        elif self.indexed is not None:
+            vectors = self.indexed.vectors(self.indexed.source_index(layout, phase))
         x = self._embed(source, vectors)
         for layer in self.encoder:
-            x = layer(x, layout.columns)
+            x = layer(x, self.angles(layout.columns, layout))
         return x
 
-    def embed_target(self, tokens: torch.Tensor, rows: torch.Tensor, phase: int = 0) -> torch.Tensor:
+    def embed_target(
+        self, tokens: torch.Tensor, rows: torch.Tensor, layout: Layout, phase: int = 0
+    ) -> torch.Tensor:
         """[batch, rows] token ids to [batch, rows, d_model]."""
         c = self.config
-        added = c.position in ADDED
-        vectors = target_vectors(c.position, rows, c.period, c.d_model, phase) if added else None
+        vectors = None
+        if c.position in ADDED:
+            vectors = target_vectors(c.position, rows, c.period, c.d_model, phase)
+        elif self.indexed is not None:
+            vectors = self.indexed.vectors(self.indexed.target_index(rows, layout, phase))
         return self._embed(tokens, vectors)
+
+    def angles(self, index: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """What rotary positions turn by: the index, scaled down where positions are interpolated."""
+        if not 0 < self.config.rotary_width < layout.width:
+            return index
+        return index * (self.config.rotary_width / layout.width)
 
     def memory(
         self, source: torch.Tensor, layout: Layout, phase: int = 0
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The source's keys and values for each decoder layer."""
         encoded = self.embed_source(source, layout, phase)
-        return [layer.cross_attention.keys_values(encoded, layout.columns) for layer in self.decoder]
+        columns = self.angles(layout.columns, layout)
+        return [layer.cross_attention.keys_values(encoded, columns) for layer in self.decoder]
 
     def biases_of(
         self, rows: torch.Tensor | int, steps: Steps | None, layout: Layout
@@ -317,8 +356,13 @@ class Transformer(nn.Module):
             rows = torch.arange(rows, device=self.device)
         steps = steps or Steps(rows, len(rows))
         mask = causal(rows, steps)
+        if self.learned_self is not None:
+            mask = mask + self.learned_self(rows, steps)
+        learned = None if self.learned_cross is None else self.learned_cross(rows, layout)
         selves = [bias(rows, steps) + mask for bias in self.self_biases] or [mask]
-        crosses = [bias(rows, layout) for bias in self.cross_biases] or [None]
+        crosses = [bias(rows, layout) + (0 if learned is None else learned) for bias in self.cross_biases] or [
+            learned
+        ]
         layers = len(self.decoder)
         selves, crosses = selves * (layers // len(selves)), crosses * (layers // len(crosses))
         return list(zip(selves, crosses, strict=True))
@@ -346,9 +390,16 @@ class Transformer(nn.Module):
         """Teacher-forced logits, [batch, rows, vocabulary]: row i predicts target i from targets before it."""
         tokens, layout = batch.decoder_input, batch.layout
         rows = torch.arange(tokens.shape[1], device=tokens.device)
-        whole = self._whole_biases(len(rows), None, layout)
-        shifted = self.training and self.config.random_phase
-        phase = int(torch.randint(self.config.period, ())) if shifted else 0
+        biases = self.biases_of if self.learned_self is not None else self._whole_biases
+        phase = self._draw_phase(layout) if self.training else 0
         memory = self.memory(batch.source, layout, phase)
-        x = self.embed_target(tokens, rows, phase)
-        return self.decode(x, rows, rows, memory, layout.columns, whole, None, recording)[0]
+        x = self.embed_target(tokens, rows, layout, phase)
+        turned = self.angles(rows, layout)
+        whole = biases(len(rows), None, layout)
+        return self.decode(x, turned, turned, memory, layout.columns, whole, None, recording)[0]
+
+    def _draw_phase(self, layout: Layout) -> int:
+        """What a training batch draws at random for its positions."""
+        if self.indexed is not None:
+            return self.indexed.draw(layout)
+        return int(torch.randint(self.config.period, ())) if self.config.random_phase else 0

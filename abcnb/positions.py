@@ -8,10 +8,19 @@
     rotary           queries and keys turned by their index (RoPE), self- and cross-attention
     relative         Shaw's learned vectors for the clipped distance, self- and cross-attention
     relative-self    the same in self-attention only, as published
+    learned          a learned vector for each column on the source side and step on the target side
+    randomized       sinusoidal, but at sorted random positions: source and target together draw them anew for
+                     each training batch, out of `max_position`; in evaluation the draw is fixed
+    abacus           a learned vector for each digit's place in its own number, counted from a random offset
+    coupled          position coupling: as abacus, but the token right of a number shares the place −1
+    t5, kerple, fire biases with parameters (`learned_biases`), self- and cross-attention
 
 Source: Vaswani et al. 2017, section 3.5 (sinusoidal); paper, appendix C.4 (cyclic position indexing; that it
 is counted from the units digit on both sides is our reading, without it the phase shifts with the width);
-Su et al., RoFormer, equation 34 (rotary); Shaw et al. 2018, equation 4 (relative, on keys only).
+Su et al., RoFormer, equation 34 (rotary); Shaw et al. 2018, equation 4 (relative, on keys only); Gehring et al.
+2017, section 3.1 (learned); Ruoss et al. 2023, section 3 (randomized; they draw in evaluation too); McLeish et al.
+2024, section 3 (abacus); Cho et al. 2024, section 3.1 (position coupling, written for decoder-only models: their
+operator and equality sign are our tokens right of either operand and the decoder's start token).
 """
 
 import math
@@ -21,8 +30,12 @@ from torch import nn
 
 from abcnb.layout import NO_PLACE, Layout
 
-POSITIONS = ("sinusoidal", "none", "cyclic-columns", "cyclic-places", "rotary", "relative", "relative-self")
-ADDED = ("sinusoidal", "cyclic-columns", "cyclic-places")  # schemes that add a vector to the embedding
+POSITIONS = (
+    "sinusoidal", "none", "cyclic-columns", "cyclic-places", "rotary", "relative", "relative-self",
+    "learned", "randomized", "abacus", "coupled", "t5", "kerple", "fire",
+)  # fmt: skip
+ADDED = ("sinusoidal", "cyclic-columns", "cyclic-places")  # a fixed vector is added to the embedding
+INDEXED = ("learned", "randomized", "abacus", "coupled")  # a vector of one of `max_position` indices is added
 
 
 def sinusoid(index: torch.Tensor, d_model: int) -> torch.Tensor:
@@ -50,6 +63,67 @@ def source_vectors(scheme: str, layout: Layout, period: int, d_model: int, phase
 def target_vectors(scheme: str, rows: torch.Tensor, period: int, d_model: int, phase: int = 0) -> torch.Tensor:
     """What a scheme adds to the target embeddings, [rows, d_model]; `phase` shifts the cyclic ones."""
     return sinusoid(rows if scheme == "sinusoidal" else (rows + phase) % period, d_model)
+
+
+class IndexedPositions(nn.Module):
+    """The schemes of `INDEXED`: which index each token gets, and its vector.
+
+    Args:
+        scheme: one of `INDEXED`.
+        d_model: size of the vectors.
+        max_position: how many indices there are.
+    """
+
+    def __init__(self, scheme: str, d_model: int, max_position: int):
+        super().__init__()
+        self.scheme, self.d_model, self.max_position = scheme, d_model, max_position
+        self.table = None if scheme == "randomized" else nn.Embedding(max_position, d_model)
+
+    def draw(self, layout: Layout) -> int:
+        """What training draws anew for each batch: an offset, or the seed of random positions."""
+        if self.scheme == "learned":
+            return 0
+        most = 2**31 if self.scheme == "randomized" else self.max_position - layout.rows + 1
+        return int(torch.randint(max(1, most), ()))
+
+    def _random_positions(self, layout: Layout, draw: int) -> torch.Tensor:
+        order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
+        return order[: layout.total_columns + layout.rows].sort().values.to(layout.columns.device)
+
+    def source_index(self, layout: Layout, draw: int = 0) -> torch.Tensor:
+        """The index of each source column, [columns]; −1 where a token has none."""
+        if self.scheme == "learned":
+            return layout.columns
+        if self.scheme == "randomized":
+            return self._random_positions(layout, draw)[layout.columns]
+        digit = layout.digit_places > NO_PLACE
+        if self.scheme == "abacus":
+            return torch.where(digit, layout.digit_places + draw, -1)
+        right_of_a_number = torch.isin(layout.columns, layout.column_of_place[:, 0])
+        return torch.where(digit, layout.digit_places + 1 + draw, torch.where(right_of_a_number, draw, -1))
+
+    def target_index(self, rows: torch.Tensor, layout: Layout, draw: int = 0) -> torch.Tensor:
+        """The index of the decoder's input at each step, [rows]: at step i the digit of place i − 1."""
+        if self.scheme == "randomized":
+            return self._random_positions(layout, draw)[layout.total_columns + rows]
+        if self.scheme == "abacus":
+            return torch.where(rows > 0, rows - 1 + draw, -1)
+        return rows + draw
+
+    def vectors(self, index: torch.Tensor) -> torch.Tensor:
+        """The vector of each index, [n, d_model]; zero for −1.
+
+        Raises:
+            ValueError: an index that was never trained, for there is no vector for it.
+        """
+        if len(index) and int(index.max()) >= self.max_position:
+            raise ValueError(
+                f"expected at most {self.max_position} {self.scheme} positions, got {int(index.max()) + 1}: "
+                f"such a model reads no longer input; train it with a larger model.max_position"
+            )
+        known = index.clamp(min=0)
+        found = sinusoid(known, self.d_model) if self.table is None else self.table(known)
+        return found * (index >= 0)[:, None]
 
 
 def rotate(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

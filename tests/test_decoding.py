@@ -87,7 +87,7 @@ def test_cached_decoding_with_an_encoder_layer():
 def test_the_cache_runs_one_step_at_a_time_and_without_it_the_whole_prefix():
     model, batch = make("none", "windows")
     seen, embed = [], model.embed_target
-    model.embed_target = lambda tokens, rows: seen.append(rows.tolist()) or embed(tokens, rows)
+    model.embed_target = lambda tokens, rows, layout: seen.append(rows.tolist()) or embed(tokens, rows, layout)
     greedy_decode(model, batch.source, batch.layout, 4, cache=True)
     assert seen == [[0], [1], [2], [3]]
     seen.clear()

@@ -10,10 +10,10 @@ import pytest
 # A module imports only from those before it.
 ORDER = [
     "paper",
-    "tokens", "layout", "tasks", "sampling", "carries", "biases", "lines", "positions", "model", "attention",
-    "lora", "decoding", "evaluation", "training", "calibration", "experiments", "methods", "sweep", "results",
-    "store", "figures", "panel_figures", "panel_html", "panel", "retraining", "recalibration", "explorer",
-    "pages", "reports", "reproduction", "bench", "__main__",
+    "tokens", "layout", "tasks", "sampling", "carries", "biases", "lines", "positions", "learned_biases", "model",
+    "attention", "lora", "decoding", "evaluation", "training", "calibration", "experiments", "methods", "sweep",
+    "results", "store", "figures", "panel_figures", "panel_html", "panel", "retraining", "recalibration",
+    "explorer", "pages", "reports", "engines", "schedule", "reproduction", "bench", "__main__",
 ]  # fmt: skip
 BAGS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared", "base", "core"}
 

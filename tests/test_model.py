@@ -335,7 +335,7 @@ def test_random_phase_shifts_source_and_target_alike(position):
     shifted = []
     for phase in range(3):
         memory = model.memory(batch.source, batch.layout, phase)
-        x = model.embed_target(batch.decoder_input, rows, phase)
+        x = model.embed_target(batch.decoder_input, rows, batch.layout, phase)
         shifted.append(model.decode(x, rows, rows, memory, batch.layout.columns, biases)[0])
     met = [
         [phase for phase in range(3) if torch.allclose(logits, shifted[phase], atol=1e-6)]
@@ -360,7 +360,7 @@ def test_phases_stay_without_random_phase():
 @pytest.mark.parametrize(
     "choice, message",
     [
-        ({"position": "learned"}, "expected a position among sinusoidal, none.*got 'learned'"),
+        ({"position": "chocolate"}, "expected a position among sinusoidal, none.*got 'chocolate'"),
         ({"d_model": 100}, "expected d_model to be a multiple of 2 × 8 heads, got 100"),
         ({"d_model": 8}, "expected d_model to be a multiple"),
         ({"d_model": 0}, "expected d_model to be a multiple"),

@@ -1,0 +1,320 @@
+"""Where the runs of a sweep are worked on: processes of this machine, or a Ray cluster.
+
+An engine starts a job, says which have ended and how many training steps were done since it was last asked, and
+can be stopped. It retries nothing and orders nothing: the sweep does. A job that dies takes nothing with it but
+itself; what it printed and why it ended stand in its log.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from abcnb import results
+from abcnb.carries import SAMPLES as CARRY_SAMPLES
+from abcnb.experiments import Experiment, Run, fit
+from abcnb.training import pick_device
+
+ENGINES = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Fit one experiment and evaluate it.
+
+    Attributes:
+        experiment: what to train.
+        runs: folder of all runs; on a cluster, one that every machine sees.
+        lengths, samples: of the random test sets; the hard cases of `carry` are tested at the same lengths.
+        device: `auto`, `cpu` or `cuda`.
+    """
+
+    experiment: Experiment
+    runs: Path
+    lengths: tuple[int, ...]
+    samples: int
+    device: str
+
+    @property
+    def log(self) -> Path:
+        """What the job printed, attempt after attempt."""
+        return self.runs / self.experiment.digest / "log.txt"
+
+    def tests(self) -> list[tuple[str, int, int]]:
+        """(test set, length, samples) of every evaluation."""
+        return [
+            (name, length, count)
+            for length in self.lengths
+            for name, count in (("random", self.samples), ("carry", min(CARRY_SAMPLES, self.samples)))
+        ]
+
+    def known(self) -> list[dict] | None:
+        """Its rows of accuracy.csv where the run is finished and every test measured, else None."""
+        run = Run(self.runs / self.experiment.digest, self.experiment)
+        if not (run.folder / "metrics.json").exists():
+            return None
+        scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests()]
+        if any(score is None for _, score in scores):
+            return None
+        return [results.row(run, name, score) for name, score in scores]
+
+    def work(self, listener: Callable[[int], None]) -> list[dict]:
+        """Do it, on one thread; returns its rows of accuracy.csv. `listener` hears of steps done."""
+        torch.set_num_threads(1)
+        run = fit(self.experiment, self.runs, self.device, progress=False, listener=listener)
+        where = pick_device(self.device)
+        return [
+            results.row(run, name, run.evaluate(length, count, name, where))
+            for name, length, count in self.tests()
+        ]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that is over: with its rows, or with what went wrong in one line."""
+
+    job: Job
+    rows: list[dict] | None
+    problem: str = ""
+
+
+class Engine(Protocol):
+    """What a sweep needs of the place where its jobs run."""
+
+    slots: int  # jobs at a time
+
+    def start(self, job: Job) -> None: ...
+
+    def ended(self, seconds: float) -> list[Ended]: ...
+
+    def steps(self) -> dict[Job, int]: ...
+
+    def stop(self) -> None: ...
+
+
+def _logged(job: Job, listener: Callable[[int], None]) -> list[dict]:
+    """Work on a job with its output and a traceback in its log."""
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("a", buffering=1) as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+        print(f"{time.strftime('%F %T')} started on {socket.gethostname()}, process {os.getpid()}", file=log)
+        try:
+            rows = job.work(listener)
+        except BaseException:
+            traceback.print_exc(file=log)
+            raise
+        print(f"{time.strftime('%F %T')} finished", file=log)
+    return rows
+
+
+def _problem(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+
+
+# --- processes
+
+
+def _end_with_parent() -> None:
+    """Let this process end when its parent is gone: a killed sweep must not leave its workers training."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _process(job: Job, connection: Connection) -> None:
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reaches every process of a terminal; the sweep decides
+        _end_with_parent()
+        try:
+            rows = _logged(job, connection.send)
+        except Exception as error:
+            connection.send(_problem(error))
+        else:
+            connection.send(rows)
+
+
+class LocalEngine:
+    """Processes of one thread each: two small models train faster beside each other than one on two threads.
+
+    Args:
+        workers: processes at a time.
+    """
+
+    def __init__(self, workers: int = 2):
+        self.slots = workers
+        self._context = multiprocessing.get_context("spawn")
+        self._running: dict[Connection, tuple[Job, Any]] = {}
+        self._steps: dict[Job, int] = {}
+
+    def start(self, job: Job) -> None:
+        """Begin a job in a process of its own."""
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_process, args=(job, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        self._running[ours] = (job, process)
+
+    def ended(self, seconds: float) -> list[Ended]:
+        """The jobs that ended, after waiting at most so long for one."""
+        found = []
+        for connection in wait(list(self._running), seconds):
+            job, process = self._running[connection]
+            try:
+                message = connection.recv()
+            except EOFError:
+                process.join()
+                message = f"its process ended with exit code {process.exitcode}"
+            if isinstance(message, int):
+                self._steps[job] = self._steps.get(job, 0) + message
+                continue
+            process.join()
+            del self._running[connection]
+            connection.close()
+            found.append(Ended(job, message) if isinstance(message, list) else Ended(job, None, message))
+        return found
+
+    def steps(self) -> dict[Job, int]:
+        """Training steps done since the last call."""
+        done, self._steps = self._steps, {}
+        return done
+
+    def stop(self) -> None:
+        """End what is running; each run keeps its last checkpoint."""
+        for _, process in self._running.values():
+            process.terminate()
+        for _, process in self._running.values():
+            process.join()
+        self._running.clear()
+
+
+# --- Ray
+
+
+class RayEngine:
+    """Tasks of a Ray cluster: `address`, or a new one of this machine.
+
+    Args:
+        address: of a running cluster, as `ray start --head` prints it, or `auto`; empty starts a local one.
+        workers: jobs at a time; 0 is as many as the cluster has room for.
+        gpu_share: share of a card that a job takes; 0 runs on CPUs.
+
+    Raises:
+        ValueError: Ray is not installed, or no cluster answers at the address.
+    """
+
+    def __init__(self, address: str = "", workers: int = 0, gpu_share: float = 0.0):
+        try:
+            import ray
+        except ImportError:
+            raise ValueError("expected Ray for this engine; install it with: pip install 'abcnb[ray]'") from None
+        self._ray = ray
+        if address:
+            _check_address(address)
+            options = {"address": address}
+        else:  # on loopback: nothing of a laptop's own cluster listens to the network
+            options = {"num_cpus": workers or None, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        try:
+            ray.init(log_to_driver=False, logging_level="error", **options)
+        except ConnectionError as error:
+            raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
+        has = ray.cluster_resources()
+        room = int(has.get("GPU", 0) / gpu_share) if gpu_share else int(has.get("CPU", 1))
+        if not room:
+            raise ValueError(f"expected GPUs in the Ray cluster for a share of {gpu_share}, got none")
+        self.slots = min(workers, room) if workers else room
+        self._board = ray.remote(num_cpus=0)(_Board).remote()
+        # max_retries=0: what is tried again is the sweep's to say, whatever it ran on.
+        self._task = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_ray_task)
+        self._running: dict[Any, Job] = {}
+
+    def start(self, job: Job) -> None:
+        """Begin a job somewhere in the cluster."""
+        self._running[self._task.remote(job, self._board)] = job
+
+    def ended(self, seconds: float) -> list[Ended]:
+        """The jobs that ended, after waiting at most so long for one."""
+        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        found = []
+        for reference in done:
+            job = self._running.pop(reference)
+            try:
+                found.append(Ended(job, self._ray.get(reference)))
+            except self._ray.exceptions.RayTaskError as error:
+                found.append(Ended(job, None, _problem(error.cause)))
+            except self._ray.exceptions.RayError as error:  # the worker, its machine or its memory is gone
+                found.append(Ended(job, None, _problem(error)))
+        return found
+
+    def steps(self) -> dict[Job, int]:
+        """Training steps done since the last call."""
+        return self._ray.get(self._board.take.remote())
+
+    def stop(self) -> None:
+        """End what is running; each run keeps its last checkpoint. A cluster that was there before stays."""
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._running.clear()
+        self._ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Ray itself waits two minutes for a cluster that is not there.
+
+    Raises:
+        ValueError: not `auto` or `host:port`, or nothing answers there.
+    """
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"expected auto or host:port as the address of a Ray cluster, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
+
+
+class _Board:
+    """Where the workers of a cluster note the steps they have done."""
+
+    def __init__(self):
+        self._steps: dict[Job, int] = {}
+
+    def add(self, job: Job, steps: int) -> None:
+        self._steps[job] = self._steps.get(job, 0) + steps
+
+    def take(self) -> dict[Job, int]:
+        done, self._steps = self._steps, {}
+        return done
+
+
+def _ray_task(job: Job, board: Any) -> list[dict]:
+    return _logged(job, lambda steps: board.add.remote(job, steps))
+
+
+def open_engine(name: str = "local", workers: int = 0, address: str = "", gpu_share: float = 0.0) -> Engine:
+    """An engine by its name; `workers` 0 is two processes, or all that the cluster has room for.
+
+    Raises:
+        ValueError: unknown name, or options that belong to the other engine.
+    """
+    if name not in ENGINES:
+        raise ValueError(f"expected an engine among {', '.join(ENGINES)}, got {name!r}")
+    if name == "ray":
+        return RayEngine(address, workers, gpu_share)
+    if address or gpu_share:
+        raise ValueError("an address and a GPU share are for the engine 'ray', got them for 'local'")
+    return LocalEngine(workers or 2)

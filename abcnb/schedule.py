@@ -1,0 +1,174 @@
+"""The running of many experiments: order, retries, progress, and results that land in the CSV as they come.
+
+Interrupted and called again, finished runs and evaluations are not repeated and interrupted trainings go on from
+their last checkpoint. A job that fails is tried once more and then listed with its log; the others go on.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from abcnb import results
+from abcnb.engines import Ended, Engine, Job
+from abcnb.experiments import Experiment, Run
+from abcnb.methods import settings_of
+
+ATTEMPTS = 2
+
+
+def name_of(experiment: Experiment) -> str:
+    """How an experiment is called in progress and failures."""
+    return " ".join(
+        [experiment.task, experiment.method, f"seed {experiment.seed}", settings_of(experiment)]
+    ).strip()
+
+
+def _work(job: Job) -> float:
+    """Tokens that a job reads, a token of training counted three times: backward costs twice the forward pass."""
+    e, task = job.experiment, job.experiment.get_task()
+    training = 3 * e.training.steps * e.training.batch_size * (e.train_width + 1)
+    return training + sum(count * (task.digits_at(length) + 2) for _, length, count in job.tests())
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{max(1, minutes)} min"
+
+
+class _Progress:
+    """What is known of the jobs, as the table that is shown."""
+
+    def __init__(self, total: int, work: float):
+        self.total, self.work_left, self.work_done = total, work, 0.0
+        self.done, self.failed, self.before = 0, 0, 0
+        self.running: dict[Job, float] = {}  # job -> when it started
+        self.steps: dict[Job, int] = {}
+        self._started = time.monotonic()
+
+    def time_left(self) -> str:
+        partial = sum(
+            _work(job) * min(1.0, self.steps.get(job, 0) / job.experiment.training.steps) / 2
+            for job in self.running
+        )  # half: the tests of a running job are still to come
+        if not self.work_done + partial:
+            return "time left not known yet"
+        rate = (self.work_done + partial) / (time.monotonic() - self._started)
+        return f"about {_duration((self.work_left - partial) / rate)} left"
+
+    def summary(self) -> str:
+        waiting = self.total - self.done - self.failed - len(self.running)
+        before = f" ({self.before} from before)" if self.before else ""
+        return (
+            f"{self.done} done{before}, {len(self.running)} running, {waiting} waiting, {self.failed} failed, "
+            f"{self.time_left() if waiting or self.running else 'nothing left'}"
+        )
+
+    def __rich__(self) -> Table:
+        table = Table(title=self.summary(), title_justify="left")
+        for column, side in (("running", "left"), ("steps", "right"), ("minutes", "right")):
+            table.add_column(column, justify=side)
+        for job, since in self.running.items():
+            steps = min(self.steps.get(job, 0), job.experiment.training.steps)
+            stage = f"{steps:,} of {job.experiment.training.steps:,}"
+            table.add_row(name_of(job.experiment), stage, f"{(time.monotonic() - since) / 60:.1f}")
+        return table
+
+
+def run_all(
+    wanted: Sequence[Experiment],
+    runs: Path,
+    csv: Path,
+    lengths: Sequence[int],
+    samples: int,
+    engine: Engine,
+    device: str = "auto",
+) -> list[str]:
+    """Fit and evaluate experiments; results land in the CSV as they come.
+
+    Args:
+        wanted: the experiments; one that another builds on is done before that other starts.
+        runs, csv: where runs and results go.
+        lengths, samples: of the test sets.
+        engine: what runs them; stopped at the end.
+        device: `auto`, `cpu` or `cuda`.
+
+    Returns:
+        One line for each experiment that failed twice.
+    """
+    jobs = [Job(e, runs, tuple(lengths), samples, device) for e in wanted]
+    known = {job: rows for job in jobs if (rows := job.known()) is not None}
+    waiting = [job for job in jobs if job not in known]
+    progress = _Progress(len(jobs), sum(map(_work, waiting)))
+    progress.done = progress.before = len(known)
+    for job, rows in known.items():
+        _record(csv, job, rows)
+    attempts: dict[Job, int] = {}
+    failures: list[str] = []
+    console = Console(stderr=True)
+    try:
+        with Live(progress, console=console, refresh_per_second=1, transient=True):
+            while waiting or progress.running:
+                while len(progress.running) < engine.slots and (job := _next(waiting, progress.running)):
+                    waiting.remove(job)
+                    attempts[job] = attempts.get(job, 0) + 1
+                    progress.steps.pop(job, None)
+                    progress.running[job] = time.monotonic()
+                    engine.start(job)
+                for end in engine.ended(1.0):
+                    del progress.running[end.job]
+                    if end.rows is None and attempts[end.job] < ATTEMPTS:
+                        console.print(f"{name_of(end.job.experiment)}: {end.problem}; once more", highlight=False)
+                        waiting.insert(0, end.job)
+                        continue
+                    _count(end, progress, csv, failures)
+                    console.print(_line(end, progress), highlight=False, soft_wrap=True)
+                for job, steps in engine.steps().items():
+                    progress.steps[job] = progress.steps.get(job, 0) + steps
+    finally:
+        engine.stop()
+    return failures
+
+
+def _next(waiting: list[Job], running: dict[Job, float]) -> Job | None:
+    """The first job that builds on no other job's model, or whose model is there."""
+    unfinished = {job.experiment.digest for job in [*waiting, *running]}
+    for job in waiting:
+        base = job.experiment.interpolation
+        if base is None or base.digest not in unfinished:
+            return job
+    return None
+
+
+def _count(end: Ended, progress: _Progress, csv: Path, failures: list[str]) -> None:
+    work = _work(end.job)
+    progress.work_left -= work
+    progress.work_done += work
+    if end.rows is None:
+        progress.failed += 1
+        failures.append(f"{name_of(end.job.experiment)}: {end.problem} (log: {end.job.log})")
+    else:
+        progress.done += 1
+        _record(csv, end.job, end.rows)
+
+
+def _record(csv: Path, job: Job, rows: list[dict]) -> None:
+    results.record(csv, rows)
+    run = Run(job.runs / job.experiment.digest, job.experiment)
+    results.record(csv.with_name("learning.csv"), results.learning_rows(run))
+
+
+def _line(end: Ended, progress: _Progress) -> str:
+    head = f"[{progress.done + progress.failed}/{progress.total}] {name_of(end.job.experiment)}"
+    if end.rows is None:
+        return f"{head} failed: {end.problem}; {progress.time_left()}"
+    shares = [
+        f"{row['length']}: {results.percent(100 * row['correct'] / row['samples'])}"
+        for row in end.rows
+        if row["test_set"] == "random"
+    ]
+    seconds = end.rows[0]["train_seconds"]
+    return f"{head}, {seconds:.0f} s of training | {'  '.join(shares)} | {progress.time_left()}"

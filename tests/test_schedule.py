@@ -1,0 +1,219 @@
+"""Sweeps for real: processes and a Ray cluster, workers killed in the middle, Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from abcnb.engines import Ended, LocalEngine, open_engine
+from abcnb.methods import experiment
+from abcnb.results import read
+from abcnb.schedule import run_all
+from abcnb.sweep import read_sweep
+
+# Eight runs: ABC waits for its Vanilla.
+EIGHT = """
+lengths = [3, 6]
+samples = 50
+
+[[grid]]
+tasks = ["successor", "parity"]
+methods = ["abc-places", "vanilla"]
+presets = ["smoke"]
+seeds = [0, 1]
+"""
+LONG = """
+[[grid]]
+tasks = ["addition"]
+methods = ["vanilla"]
+presets = ["smoke"]
+overrides = [["training.steps=1000000"]]
+"""
+MEASURED = ["task", "method", "seed", "test_set", "length", "samples", "correct", "wrong_digits", "run"]
+
+
+def sweep_command(tmp_path, text, *options):
+    spec = tmp_path / "sweep.toml"
+    spec.write_text(text)
+    command = [sys.executable, "-m", "abcnb", "sweep", str(spec), "--device", "cpu", *options]
+    return [*command, "--runs", str(tmp_path / "runs"), "--reports", str(tmp_path / "reports")]
+
+
+def measured(folder) -> pd.DataFrame:
+    table = read(folder / "reports" / "results" / "accuracy.csv")
+    return table[MEASURED].reset_index(drop=True)
+
+
+def wait_for(condition, what, seconds=120):
+    ends = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < ends, f"waited {seconds} s for {what}"
+        time.sleep(0.02)
+    return found
+
+
+def is_running(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def logged_processes(folder):
+    """Process numbers of the jobs that began and did not finish, from their logs."""
+    logs = [log.read_text() for log in folder.glob("runs/*/log.txt")]
+    begun = [log.rpartition("process ")[2].split() for log in logs if "finished" not in log]
+    return [int(words[0]) for words in begun if words]
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    """The eight runs one after the other, in this process's children."""
+    folder = tmp_path_factory.mktemp("serial")
+    done = subprocess.run(
+        sweep_command(folder, EIGHT, "--workers", "1"), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    table = measured(folder)
+    assert len(table) == 8 * 2 * 2 and table["run"].nunique() == 8
+    return folder, table
+
+
+def test_a_finished_sweep_is_not_repeated(serial):
+    folder, table = serial
+    before = {file: file.stat().st_mtime for file in folder.glob("runs/*/*.safetensors")}
+    (folder / "reports" / "results" / "accuracy.csv").unlink()
+    done = subprocess.run(sweep_command(folder, EIGHT), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    pd.testing.assert_frame_equal(measured(folder), table)
+    assert {file: file.stat().st_mtime for file in folder.glob("runs/*/*.safetensors")} == before
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_killed_worker_is_replaced_and_all_runs_finish(engine, serial, tmp_path):
+    """Two workers, eight runs, one worker killed in the middle of a training: the CSV equals the serial one."""
+    if engine == "ray":
+        pytest.importorskip("ray")
+    command = sweep_command(tmp_path, EIGHT, "--engine", engine, "--workers", "2")
+    sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        victim = wait_for(lambda: logged_processes(tmp_path), "a job to begin")[0]
+        os.kill(victim, signal.SIGKILL)
+        _, errors = sweep.communicate(timeout=300)
+    finally:
+        sweep.kill()
+    assert sweep.returncode == 0, errors
+    assert "once more" in errors
+    pd.testing.assert_frame_equal(measured(tmp_path), serial[1])
+    attempts = [log.read_text().count("started") for log in tmp_path.glob("runs/*/log.txt")]
+    assert sorted(attempts) == [1] * 7 + [2]
+
+
+def test_a_run_that_fails_twice_is_listed_with_its_log_and_the_others_go_on(tmp_path):
+    broken = experiment("successor", "vanilla", "smoke", seed=7)
+    folder = tmp_path / "runs" / broken.digest
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text("{}")  # a finished run, says this file, but there is nothing else
+    wanted = [broken, experiment("parity", "vanilla", "smoke"), experiment("parity", "abc-places", "smoke")]
+    failures = run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, LocalEngine(2), "cpu")
+    assert len(failures) == 1 and "\n" not in failures[0]
+    assert failures[0].startswith("successor vanilla seed 7: ValueError: ") and "no config.json" in failures[0]
+    assert str(folder / "log.txt") in failures[0]
+    assert (folder / "log.txt").read_text().count("Traceback") == 2
+    assert set(read(tmp_path / "accuracy.csv")["run"]) == {e.digest for e in wanted[1:]}
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
+    if engine == "ray":
+        pytest.importorskip("ray")
+    command = sweep_command(tmp_path, EIGHT, "--engine", engine, "--workers", "1")
+    sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        wait_for(lambda: list(tmp_path.glob("reports/results/accuracy.csv")), "the first run to finish")
+        begun = wait_for(lambda: logged_processes(tmp_path), "the second to begin")
+        os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does: to every process of the sweep
+        _, errors = sweep.communicate(timeout=60)
+    finally:
+        sweep.kill()
+    assert sweep.returncode == 130, errors
+    assert errors.strip().splitlines()[-1] == "abcnb: interrupted; the same command goes on from here"
+    assert "Traceback" not in errors
+    wait_for(lambda: not any(map(is_running, begun)), "the worker to end")
+    finished = {file: file.stat().st_mtime for file in tmp_path.glob("runs/*/metrics.json")}
+    assert 0 < len(finished) < 8
+    done = subprocess.run(sweep_command(tmp_path, EIGHT), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    pd.testing.assert_frame_equal(measured(tmp_path), serial[1])
+    assert {file: file.stat().st_mtime for file in finished} == finished
+
+
+def test_a_killed_sweep_leaves_no_worker_behind(tmp_path):
+    sweep = subprocess.Popen(sweep_command(tmp_path, LONG, "--workers", "1"), stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: list(tmp_path.glob("runs/*/config.json")), "the training to start")
+        children = [child.pid for child in psutil.Process(sweep.pid).children(recursive=True)]
+        assert children
+    finally:
+        os.kill(sweep.pid, signal.SIGKILL)
+        sweep.wait(10)
+    wait_for(lambda: not any(is_running(pid) for pid in children), "the workers to end")
+
+
+def test_what_another_builds_on_is_done_first(tmp_path):
+    """ABC is asked for before the Vanilla it calibrates, with two workers: the model is trained once."""
+    (tmp_path / "sweep.toml").write_text(EIGHT)
+    wanted = read_sweep(tmp_path / "sweep.toml").experiments
+    assert wanted[0].method == "abc-places"
+
+    class Recorder:
+        slots = 2
+
+        def __init__(self):
+            self.running, self.order = [], []
+
+        def start(self, job):
+            self.running.append(job)
+
+        def ended(self, seconds):
+            job = self.running.pop(0)
+            self.order.append((job.experiment.method, job.experiment.task, job.experiment.seed))
+            assert job.experiment.interpolation is None or ("vanilla", *self.order[-1][1:]) in self.order[:-1]
+            return [Ended(job, None, "nothing was done")]
+
+        def steps(self):
+            return {}
+
+        def stop(self):
+            self.stopped = True
+
+    engine = Recorder()
+    failures = run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, engine, "cpu")
+    assert len(failures) == 8 and len(engine.order) == 16 and engine.stopped
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (("--engine", "slurm"), "an engine among local, ray, got 'slurm'"),
+        (("--address", "auto"), "are for the engine 'ray'"),
+        (("--gpu-share", "0.5"), "are for the engine 'ray'"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_starts(tmp_path, options, told):
+    done = subprocess.run(sweep_command(tmp_path, EIGHT, *options), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "address, told", [("127.0.0.1:1", r"expected a Ray cluster at '127.0.0.1:1'"), ("head", "auto or host:port")]
+)
+def test_a_cluster_that_is_not_there(address, told):
+    pytest.importorskip("ray")
+    with pytest.raises(ValueError, match=told):
+        open_engine("ray", address=address)
