@@ -83,12 +83,19 @@ class IndexedPositions(nn.Module):
         """What training draws anew for each batch: an offset, or the seed of random positions."""
         if self.scheme == "learned":
             return 0
-        most = 2**31 if self.scheme == "randomized" else self.max_position - layout.rows + 1
-        return int(torch.randint(max(1, most), ()))
+        indices = layout.width if self.scheme == "abacus" else layout.rows
+        most = 2**31 if self.scheme == "randomized" else max(1, self.max_position - indices + 1)
+        return int(torch.randint(most, ()))
 
     def _random_positions(self, layout: Layout, draw: int) -> torch.Tensor:
+        needed = layout.total_columns + layout.rows
+        if needed > self.max_position:
+            raise ValueError(
+                f"expected at most {self.max_position} randomized positions, got {needed}: such a model reads no "
+                f"longer input; train it with a larger model.max_position"
+            )
         order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
-        return order[: layout.total_columns + layout.rows].sort().values.to(layout.columns.device)
+        return order[:needed].sort().values.to(layout.columns.device)
 
     def source_index(self, layout: Layout, draw: int = 0) -> torch.Tensor:
         """The index of each source column, [columns]; −1 where a token has none."""

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb.layout import aligned_layout, natural_layout, unary_layout
-from abcnb.positions import RelativeKeys, rotate, sinusoid, source_vectors, target_vectors
+from abcnb.positions import IndexedPositions, RelativeKeys, rotate, sinusoid, source_vectors, target_vectors
 
 D = 8
 quick = settings(max_examples=30, deadline=None)
@@ -170,3 +170,65 @@ def test_relative_keys_of_one_late_row():
     whole = relative(query, torch.arange(9), torch.arange(9))
     late = relative(query[:, :, 7:8], torch.tensor([7]), torch.arange(9))
     assert torch.allclose(late, whole[:, :, 7:8], atol=1e-6)
+
+
+# Indices out of a table
+
+
+def index_of(scheme, layout, draw=0, most=40):
+    positions = IndexedPositions(scheme, D, most)
+    rows = torch.arange(layout.rows)
+    return positions.source_index(layout, draw).tolist(), positions.target_index(rows, layout, draw).tolist()
+
+
+def test_learned_positions_count_columns_and_steps():
+    assert index_of("learned", natural_layout(2)) == ([0, 1, 2, 3, 4, 5, 6], [0, 1, 2])
+
+
+def test_abacus_counts_each_number_from_its_units():
+    # $ a1 a0 + b1 b0 & and the decoder's $ y0 y1
+    assert index_of("abacus", natural_layout(2)) == ([-1, 1, 0, -1, 1, 0, -1], [-1, 0, 1])
+    assert index_of("abacus", natural_layout(2), 5) == ([-1, 6, 5, -1, 6, 5, -1], [-1, 5, 6])
+
+
+def test_coupled_positions_give_the_operator_the_place_before_the_units():
+    assert index_of("coupled", natural_layout(2)) == ([-1, 2, 1, 0, 2, 1, 0], [0, 1, 2])
+    assert index_of("coupled", natural_layout(2), 5) == ([-1, 7, 6, 5, 7, 6, 5], [5, 6, 7])
+
+
+def test_random_positions_are_sorted_distinct_and_of_one_sequence():
+    source, target = index_of("randomized", natural_layout(4), draw=3)
+    together = source + target
+    assert together == sorted(set(together)) and together[-1] < 40
+    assert index_of("randomized", natural_layout(4), draw=3) == (source, target)
+    assert index_of("randomized", natural_layout(4), draw=4) != (source, target)
+
+
+@pytest.mark.parametrize("scheme", ["abacus", "coupled"])
+def test_every_index_is_met_in_training_and_none_beyond(scheme):
+    layout, positions = natural_layout(6), IndexedPositions(scheme, D, 20)
+    met = set()
+    for _ in range(500):
+        draw = positions.draw(layout)
+        met |= set(positions.source_index(layout, draw).tolist())
+        met |= set(positions.target_index(torch.arange(layout.rows), layout, draw).tolist())
+    assert met - {-1} == set(range(20))
+
+
+@pytest.mark.parametrize("scheme", ["learned", "abacus", "coupled"])
+def test_longer_input_than_the_table_is_refused(scheme):
+    positions = IndexedPositions(scheme, D, 8)
+    with pytest.raises(ValueError, match=rf"at most 8 {scheme} positions.*model.max_position"):
+        positions.vectors(positions.source_index(natural_layout(9)))
+
+
+def test_too_few_random_positions_are_refused():
+    with pytest.raises(ValueError, match="at most 8 randomized positions"):
+        index_of("randomized", natural_layout(9), most=8)
+
+
+def test_tokens_without_an_index_get_no_vector():
+    positions = IndexedPositions("abacus", D, 8)
+    vectors = positions.vectors(positions.source_index(natural_layout(2)))
+    assert not vectors[[0, 3, 6]].any()
+    assert torch.equal(vectors[1], positions.table.weight[1]) and torch.equal(vectors[4], vectors[1])
