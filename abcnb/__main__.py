@@ -246,7 +246,8 @@ def sweep_command(
         pick_device(device)
     csv = reports.resolve() / "results" / "accuracy.csv"
     place = open_engine(engine, workers, address, gpu_share)
-    failures = run_all(wanted.experiments, runs.resolve(), csv, wanted.lengths, wanted.samples, place, device)
+    tests = (wanted.lengths, wanted.samples, wanted.carry_samples)
+    failures = run_all(wanted.experiments, runs.resolve(), csv, *tests, place, device)
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
     if failures:

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 import torch
 
 from abcnb import results
-from abcnb.carries import SAMPLES as CARRY_SAMPLES
 from abcnb.experiments import Experiment, Run, fit
 from abcnb.training import pick_device
 
@@ -35,7 +34,8 @@ class Job:
     Attributes:
         experiment: what to train.
         runs: folder of all runs; on a cluster, one that every machine sees.
-        lengths, samples: of the random test sets; the hard cases of `carry` are tested at the same lengths.
+        lengths: of the test sets, in digits.
+        samples, carry_samples: of the random and of the hard test set at each length; 0 leaves it out.
         device: `auto`, `cpu` or `cuda`.
     """
 
@@ -43,6 +43,7 @@ class Job:
     runs: Path
     lengths: tuple[int, ...]
     samples: int
+    carry_samples: int
     device: str
 
     @property
@@ -55,7 +56,8 @@ class Job:
         return [
             (name, length, count)
             for length in self.lengths
-            for name, count in (("random", self.samples), ("carry", min(CARRY_SAMPLES, self.samples)))
+            for name, count in (("random", self.samples), ("carry", self.carry_samples))
+            if count
         ]
 
     def known(self) -> list[dict] | None:

@@ -20,7 +20,7 @@ from abcnb.tasks import Batch, Operands, Task
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.
 TOKENS_PER_PASS = {"cpu": 4096, "cuda": 131_072}
-CHUNK = 2048  # output steps counted in one pass of chunked evaluation
+CHUNK = 256  # output steps counted in one pass of chunked evaluation: the biases of a chunk are dense
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ def run_all(
     csv: Path,
     lengths: Sequence[int],
     samples: int,
+    carry_samples: int,
     engine: Engine,
     device: str = "auto",
 ) -> list[str]:
@@ -92,14 +93,14 @@ def run_all(
     Args:
         wanted: the experiments; one that another builds on is done before that other starts.
         runs, csv: where runs and results go.
-        lengths, samples: of the test sets.
+        lengths, samples, carry_samples: of the test sets (`Job`).
         engine: what runs them; stopped at the end.
         device: `auto`, `cpu` or `cuda`.
 
     Returns:
         One line for each experiment that failed twice.
     """
-    jobs = [Job(e, runs, tuple(lengths), samples, device) for e in wanted]
+    jobs = [Job(e, runs, tuple(lengths), samples, carry_samples, device) for e in wanted]
     known = {job: rows for job in jobs if (rows := job.known()) is not None}
     waiting = [job for job in jobs if job not in known]
     progress = _Progress(len(jobs), sum(map(_work, waiting)))

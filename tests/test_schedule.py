@@ -21,6 +21,7 @@ from abcnb.sweep import read_sweep
 EIGHT = """
 lengths = [3, 6]
 samples = 50
+carry_samples = 50
 
 [[grid]]
 tasks = ["successor", "parity"]
@@ -119,7 +120,7 @@ def test_a_run_that_fails_twice_is_listed_with_its_log_and_the_others_go_on(tmp_
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text("{}")  # a finished run, says this file, but there is nothing else
     wanted = [broken, experiment("parity", "vanilla", "smoke"), experiment("parity", "abc-places", "smoke")]
-    failures = run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, LocalEngine(2), "cpu")
+    failures = run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, 20, LocalEngine(2), "cpu")
     assert len(failures) == 1 and "\n" not in failures[0]
     assert failures[0].startswith("successor vanilla seed 7: ValueError: ") and "no config.json" in failures[0]
     assert str(folder / "log.txt") in failures[0]
@@ -192,7 +193,7 @@ def test_what_another_builds_on_is_done_first(tmp_path):
             self.stopped = True
 
     engine = Recorder()
-    failures = run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, engine, "cpu")
+    failures = run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, 20, engine, "cpu")
     assert len(failures) == 8 and len(engine.order) == 16 and engine.stopped
 
 

@@ -45,6 +45,7 @@ def test_what_two_blocks_ask_for_is_run_once(tmp_path):
         (GRID + 'overrides = [["training.stops=7"]]\n', "number 1"),
         (GRID.replace("vanilla", "chocolate"), "expected a method among"),
         ("lengths = [0]\n" + GRID, "at least 1"),
+        ("carry_samples = -1\n" + GRID, "carry_samples of at least 0"),
     ],
 )
 def test_a_wrong_file_is_refused_with_what_is_wrong(tmp_path, text, told):
@@ -60,7 +61,9 @@ def test_the_committed_sweeps_are_readable(repository):
 
 
 def test_a_sweep_records_scores_with_their_settings(tmp_path):
-    text = "lengths = [2, 9]\nsamples = 30\n" + GRID + 'overrides = [[], ["training.steps=7"]]\n'
+    text = (
+        "lengths = [2, 9]\nsamples = 30\ncarry_samples = 30\n" + GRID + 'overrides = [[], ["training.steps=7"]]\n'
+    )
     command = [sys.executable, "-m", "abcnb", "sweep", str(written(tmp_path, text)), "--device", "cpu"]
     command += ["--runs", str(tmp_path / "runs"), "--reports", str(tmp_path / "reports")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
