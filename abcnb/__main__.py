@@ -1,4 +1,7 @@
-"""The command line: `python -m abcnb fit | evaluate | predict | runs | reproduce | table | reports | bench`."""
+"""The command line, `python -m abcnb`: fit, evaluate, predict, runs, keep, reproduce, sweep, table, reports.
+
+`bench` measures speed.
+"""
 
 import json
 import sys

@@ -354,11 +354,13 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-def cost_and_accuracy(table: pd.DataFrame, title: str) -> Figure:
-    """Exact match against training steps, one point a run, one panel a task.
+def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) -> Figure:
+    """Exact match against a cost of training, one point a run, one panel a task; the cost's axis is logarithmic.
 
     Args:
-        table: columns task, method, steps, exact_match (percent).
+        table: columns task, method, exact_match (percent) and the cost's.
+        cost: the cost's column.
+        label: of the cost's axis, with its unit.
         title: of the figure.
     """
     tasks, methods = list(dict.fromkeys(table["task"])), list(dict.fromkeys(table["method"]))
@@ -369,8 +371,8 @@ def cost_and_accuracy(table: pd.DataFrame, title: str) -> Figure:
         for i, method in enumerate(methods):
             mine = table[(table["task"] == task) & (table["method"] == method)]
             style = _style(i) | {"linestyle": "none"}
-            axis.plot(mine["steps"], mine["exact_match"], label=method, alpha=0.8, **style)
-        axis.set(title=task, xlabel="optimizer steps", ylim=(-4, 104))
+            axis.plot(mine[cost], mine["exact_match"], label=method, alpha=0.8, **style)
+        axis.set(title=task, xlabel=label, xscale="log", ylim=(-4, 104))
     axes[0][0].set_ylabel("exact match (%)")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside right center")

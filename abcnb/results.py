@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
+from abcnb.cost import training_flops
 from abcnb.evaluation import Score, wilson_interval
 from abcnb.experiments import Run
 from abcnb.methods import settings_of
@@ -20,7 +21,7 @@ COLUMNS = [
     "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",
     "train_steps", "train_seconds", "device",
     "frame", "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
-    "settings",
+    "settings", "train_flops",
 ]  # fmt: skip
 NAMES = ["task", "method", "preset", "seed", "settings"]
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
@@ -33,7 +34,8 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     """One row of accuracy.csv.
 
     `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest; `settings` is what
-    differs from the method's frozen configuration, as for `--set`, and empty where nothing does.
+    differs from the method's frozen configuration, as for `--set`, and empty where nothing does; `train_flops`
+    are counted from the sizes, the interpolating model's included.
     """
     e, metrics = run.experiment, run.metrics
     return {
@@ -59,6 +61,7 @@ def row(run: Run, test_set: str, score: Score) -> dict:
         "hardware": metrics["hardware"],
         "run": e.digest,
         "settings": settings_of(e),
+        "train_flops": training_flops(e),
     }
 
 

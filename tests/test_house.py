@@ -11,8 +11,8 @@ import pytest
 ORDER = [
     "paper",
     "tokens", "layout", "tasks", "sampling", "carries", "biases", "lines", "positions", "learned_biases", "model",
-    "attention", "lora", "decoding", "evaluation", "training", "calibration", "experiments", "methods", "sweep",
-    "results", "store", "figures", "panel_figures", "panel_html", "panel", "retraining", "recalibration",
+    "attention", "lora", "decoding", "evaluation", "training", "calibration", "experiments", "cost", "methods",
+    "sweep", "results", "store", "figures", "panel_figures", "panel_html", "panel", "retraining", "recalibration",
     "explorer", "pages", "reports", "engines", "schedule", "reproduction", "bench", "__main__",
 ]  # fmt: skip
 BAGS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared", "base", "core"}

@@ -1,0 +1,41 @@
+"""Counted operations against PyTorch's own counter."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from abcnb.cost import forward_flops, training_flops
+from abcnb.experiments import TaskData, build_model, with_settings, written_biases
+from abcnb.methods import experiment
+
+
+@pytest.mark.parametrize(
+    "task, method, settings",
+    [
+        ("addition", "vanilla", []),
+        ("addition", "abs-place", []),
+        ("parity", "nope", []),
+        ("n-by-1", "vanilla", ["model.encoder_layers=2", "model.decoder_layers=1"]),
+        ("parity-classification", "vanilla", []),
+    ],
+)
+def test_counts_are_those_of_the_model(task, method, settings):
+    wanted = with_settings(experiment(task, method), settings)
+    model = build_model(wanted, *written_biases(wanted))
+    batch = TaskData(wanted).train(3, torch.Generator().manual_seed(0))
+    # Fused kernels are not counted on a CPU.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        logits = model(batch)
+    assert counter.get_total_flops() == 3 * forward_flops(wanted, wanted.train_width)
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(logits.flatten(0, 1), batch.target.flatten()).backward()
+    assert counter.get_total_flops() == 2 * 3 * forward_flops(wanted, wanted.train_width)
+
+
+def test_abc_counts_the_model_that_it_calibrates():
+    vanilla, abc = experiment("addition", "vanilla"), experiment("addition", "abc-places")
+    step = 3 * 256 * forward_flops(vanilla, 7)
+    assert training_flops(vanilla) == vanilla.training.steps * step
+    assert training_flops(abc) == (vanilla.training.steps + abc.training.steps) * step
