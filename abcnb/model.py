@@ -303,7 +303,7 @@ class Transformer(nn.Module):
         x = self.embedding(tokens) * math.sqrt(self.config.d_model)
         return self.dropout(x if vectors is None else x + vectors)
 
-    def embed_source(self, source: torch.Tensor, layout: Layout, phase: int = 0) -> torch.Tensor:
+    def embed_source(self, source: torch.Tensor, layout: Layout, phase: int | torch.Tensor = 0) -> torch.Tensor:
         """[batch, columns] token ids to the encoder's output, [batch, columns, d_model]."""
         c = self.config
         vectors = None
@@ -317,7 +317,7 @@ class Transformer(nn.Module):
         return x
 
     def embed_target(
-        self, tokens: torch.Tensor, rows: torch.Tensor, layout: Layout, phase: int = 0
+        self, tokens: torch.Tensor, rows: torch.Tensor, layout: Layout, phase: int | torch.Tensor = 0
     ) -> torch.Tensor:
         """[batch, rows] token ids to [batch, rows, d_model]."""
         c = self.config
@@ -335,7 +335,7 @@ class Transformer(nn.Module):
         return index * (self.config.rotary_width / layout.width)
 
     def memory(
-        self, source: torch.Tensor, layout: Layout, phase: int = 0
+        self, source: torch.Tensor, layout: Layout, phase: int | torch.Tensor = 0
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The source's keys and values for each decoder layer."""
         encoded = self.embed_source(source, layout, phase)
@@ -391,15 +391,15 @@ class Transformer(nn.Module):
         tokens, layout = batch.decoder_input, batch.layout
         rows = torch.arange(tokens.shape[1], device=tokens.device)
         biases = self.biases_of if self.learned_self is not None else self._whole_biases
-        phase = self._draw_phase(layout) if self.training else 0
+        phase = self._draw_phase(layout, len(tokens)) if self.training else 0
         memory = self.memory(batch.source, layout, phase)
         x = self.embed_target(tokens, rows, layout, phase)
         turned = self.angles(rows, layout)
         whole = biases(len(rows), None, layout)
         return self.decode(x, turned, turned, memory, layout.columns, whole, None, recording)[0]
 
-    def _draw_phase(self, layout: Layout) -> int:
+    def _draw_phase(self, layout: Layout, batch: int) -> int | torch.Tensor:
         """What a training batch draws at random for its positions."""
         if self.indexed is not None:
-            return self.indexed.draw(layout)
+            return self.indexed.draw(layout, batch)
         return int(torch.randint(self.config.period, ())) if self.config.random_phase else 0

@@ -79,26 +79,42 @@ class IndexedPositions(nn.Module):
         self.scheme, self.d_model, self.max_position = scheme, d_model, max_position
         self.table = None if scheme == "randomized" else nn.Embedding(max_position, d_model)
 
-    def draw(self, layout: Layout) -> int:
-        """What training draws anew for each batch: an offset, or the seed of random positions."""
+    def draw(self, layout: Layout, batch: int) -> int | torch.Tensor:
+        """What training draws anew: an offset for each sample, [batch, 1], or the seed of random positions."""
         if self.scheme == "learned":
             return 0
-        indices = layout.width if self.scheme == "abacus" else layout.rows
-        most = 2**31 if self.scheme == "randomized" else max(1, self.max_position - indices + 1)
-        return int(torch.randint(most, ()))
+        if self.scheme == "randomized":
+            return int(torch.randint(2**31, ()))
+        most = max(1, self.max_position - self._needed(layout) + 1)
+        return torch.randint(most, (batch, 1)).to(layout.columns.device)
+
+    def _needed(self, layout: Layout) -> int:
+        """How many indices an input of this layout takes."""
+        return {
+            "learned": max(layout.total_columns, layout.rows),
+            "randomized": layout.total_columns + layout.rows,
+            "abacus": layout.width,
+            "coupled": layout.rows,
+        }[self.scheme]
+
+    def _check(self, layout: Layout) -> None:
+        if self._needed(layout) > self.max_position:
+            raise ValueError(
+                f"expected at most {self.max_position} {self.scheme} positions, got {self._needed(layout)}: such a "
+                f"model reads no longer input; train it with a larger model.max_position"
+            )
 
     def _random_positions(self, layout: Layout, draw: int) -> torch.Tensor:
-        needed = layout.total_columns + layout.rows
-        if needed > self.max_position:
-            raise ValueError(
-                f"expected at most {self.max_position} randomized positions, got {needed}: such a model reads no "
-                f"longer input; train it with a larger model.max_position"
-            )
         order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
-        return order[:needed].sort().values.to(layout.columns.device)
+        return order[: self._needed(layout)].sort().values.to(layout.columns.device)
 
-    def source_index(self, layout: Layout, draw: int = 0) -> torch.Tensor:
-        """The index of each source column, [columns]; −1 where a token has none."""
+    def source_index(self, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
+        """The index of each source column, [columns] or [batch, columns]; −1 where a token has none.
+
+        Raises:
+            ValueError: the input takes more indices than there are.
+        """
+        self._check(layout)
         if self.scheme == "learned":
             return layout.columns
         if self.scheme == "randomized":
@@ -109,8 +125,9 @@ class IndexedPositions(nn.Module):
         right_of_a_number = torch.isin(layout.columns, layout.column_of_place[:, 0])
         return torch.where(digit, layout.digit_places + 1 + draw, torch.where(right_of_a_number, draw, -1))
 
-    def target_index(self, rows: torch.Tensor, layout: Layout, draw: int = 0) -> torch.Tensor:
-        """The index of the decoder's input at each step, [rows]: at step i the digit of place i − 1."""
+    def target_index(self, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
+        """The index of the decoder's input at each step, [rows] or [batch, rows]: at step i of place i − 1."""
+        self._check(layout)
         if self.scheme == "randomized":
             return self._random_positions(layout, draw)[layout.total_columns + rows]
         if self.scheme == "abacus":
@@ -118,19 +135,10 @@ class IndexedPositions(nn.Module):
         return rows + draw
 
     def vectors(self, index: torch.Tensor) -> torch.Tensor:
-        """The vector of each index, [n, d_model]; zero for −1.
-
-        Raises:
-            ValueError: an index that was never trained, for there is no vector for it.
-        """
-        if len(index) and int(index.max()) >= self.max_position:
-            raise ValueError(
-                f"expected at most {self.max_position} {self.scheme} positions, got {int(index.max()) + 1}: "
-                f"such a model reads no longer input; train it with a larger model.max_position"
-            )
+        """The vector of each index, [..., d_model]; zero for −1."""
         known = index.clamp(min=0)
         found = sinusoid(known, self.d_model) if self.table is None else self.table(known)
-        return found * (index >= 0)[:, None]
+        return found * (index >= 0)[..., None]
 
 
 def rotate(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

@@ -207,11 +207,10 @@ def test_random_positions_are_sorted_distinct_and_of_one_sequence():
 @pytest.mark.parametrize("scheme", ["abacus", "coupled"])
 def test_every_index_is_met_in_training_and_none_beyond(scheme):
     layout, positions = natural_layout(6), IndexedPositions(scheme, D, 20)
-    met = set()
-    for _ in range(500):
-        draw = positions.draw(layout)
-        met |= set(positions.source_index(layout, draw).tolist())
-        met |= set(positions.target_index(torch.arange(layout.rows), layout, draw).tolist())
+    met: set[int] = set()
+    draw = positions.draw(layout, 500)
+    met |= set(positions.source_index(layout, draw).flatten().tolist())
+    met |= set(positions.target_index(torch.arange(layout.rows), layout, draw).flatten().tolist())
     assert met - {-1} == set(range(20))
 
 
@@ -219,7 +218,7 @@ def test_every_index_is_met_in_training_and_none_beyond(scheme):
 def test_longer_input_than_the_table_is_refused(scheme):
     positions = IndexedPositions(scheme, D, 8)
     with pytest.raises(ValueError, match=rf"at most 8 {scheme} positions.*model.max_position"):
-        positions.vectors(positions.source_index(natural_layout(9)))
+        positions.source_index(natural_layout(9))
 
 
 def test_too_few_random_positions_are_refused():
