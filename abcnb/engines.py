@@ -223,11 +223,12 @@ class RayEngine:
         except ImportError:
             raise ValueError("expected Ray for this engine; install it with: pip install 'abcnb[ray]'") from None
         self._ray = ray
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep tells nobody that it runs
         if address:
             _check_address(address)
             options = {"address": address}
-        else:  # on loopback: nothing of a laptop's own cluster listens to the network
-            options = {"num_cpus": workers or None, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        else:
+            options = {"num_cpus": workers or None, "include_dashboard": False}
         try:
             ray.init(log_to_driver=False, logging_level="error", **options)
         except ConnectionError as error:

@@ -100,8 +100,8 @@ class IndexedPositions(nn.Module):
     def _check(self, layout: Layout) -> None:
         if self._needed(layout) > self.max_position:
             raise ValueError(
-                f"expected at most {self.max_position} {self.scheme} positions, got {self._needed(layout)}: such a "
-                f"model reads no longer input; train it with a larger model.max_position"
+                f"expected at most {self.max_position} {self.scheme} positions, got {self._needed(layout)}: such "
+                f"a model reads no longer input; train it with a larger model.max_position"
             )
 
     def _random_positions(self, layout: Layout, draw: int) -> torch.Tensor:

@@ -54,6 +54,8 @@ class _Progress:
             _work(job) * min(1.0, self.steps.get(job, 0) / job.experiment.training.steps) / 2
             for job in self.running
         )  # half: the tests of a running job are still to come
+        if self.done + self.failed == self.total:
+            return "nothing left"
         if not self.work_done + partial:
             return "time left not known yet"
         rate = (self.work_done + partial) / (time.monotonic() - self._started)
@@ -64,7 +66,7 @@ class _Progress:
         before = f" ({self.before} from before)" if self.before else ""
         return (
             f"{self.done} done{before}, {len(self.running)} running, {waiting} waiting, {self.failed} failed, "
-            f"{self.time_left() if waiting or self.running else 'nothing left'}"
+            f"{self.time_left()}"
         )
 
     def __rich__(self) -> Table:
