@@ -1,0 +1,49 @@
+"""The `paper` preset at reduced size: everything but the sizes and the number of steps is as a GPU runs it."""
+
+import math
+
+import pytest
+import torch
+
+from abcnb.experiments import TaskData, build_model, fit, with_settings, written_biases
+from abcnb.methods import experiment
+from abcnb.training import train
+
+REDUCED = [
+    "training.steps=2", "training.batch_size=4", "training.validation_samples=4", "training.warmup_steps=1",
+    "training.precision=bf16", "model.d_model=32", "model.d_ff=64", "model.decoder_layers=2",
+]  # fmt: skip
+
+
+def reduced(task, method, *more):
+    wanted = experiment(task, method, "paper")
+    settings = [*REDUCED, *more]
+    if wanted.interpolation:
+        settings += [f"interpolation.{setting}" for setting in settings]
+    return with_settings(wanted, settings)
+
+
+@pytest.mark.parametrize(
+    "task, method",
+    [("addition", "abs-cpi"), ("successor", "abc-columns"), ("parity", "abs-place"), ("n-by-1", "rope")],
+)
+def test_it_trains_and_is_tested_at_the_width_of_sixty_digits(tmp_path, task, method):
+    wanted = reduced(task, method)
+    assert wanted.train_width == wanted.get_task().digits_at(60) + 1 and wanted.model.dropout == 0.3
+    run = fit(wanted, tmp_path, "cpu", progress=False)
+    assert math.isfinite(run.metrics["history"][-1]["loss"])
+    short, long = run.evaluate(6, 5), run.evaluate(60, 5)
+    assert short.digits == long.digits  # as the paper does: shorter numbers are padded to the same width
+
+
+@pytest.mark.slow
+def test_a_compiled_model_trains_as_an_eager_one():
+    """torch.compile changes rounding, not what is learned; graphs are built by the C compiler of this machine."""
+    losses = []
+    for compiled in ("false", "true"):
+        wanted = reduced("successor", "vanilla", "training.precision=fp32", f"training.compile={compiled}")
+        wanted = with_settings(wanted, ["model.dropout=0", "training.steps=5", "training.validate_every=1"])
+        torch.manual_seed(0)
+        model = build_model(wanted, *written_biases(wanted))
+        losses.append([r["loss"] for r in train(model, TaskData(wanted), wanted.training, 0, progress=False)])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
