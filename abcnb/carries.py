@@ -1,11 +1,11 @@
 """The `carry` test set: hard cases, in which what one place hands to the next travels far.
 
 Random digits almost never carry far, so a model can be right on 99.99% of them and wrong on 99…9 + 1. Every task
-has a few kinds of hard cases, in equal parts; operands have at most `length` digits, one of them exactly that many
+has a few kinds of hard cases, in equal parts; where nothing else is said, an operand has exactly `length` digits
 (Parity: bits of the longest number of so many decimal digits). b is the base, so b − 1 is a nine:
 
     all              every digit b − 1
-    one digit        a single digit that is not zero, at any place
+    one digit        a single digit that is not zero, at any place up to `length`
     run from units   random digits, the lowest k of them b − 1; k up to the whole number
     run              the same, but starting anywhere
     zeros inside     random digits, seven of ten of them zero
@@ -14,7 +14,7 @@ For N×1 the second operand is any digit. Addition's pairs:
 
     full chain       units sum to at least b, every other place to b − 1
     chain            the same over k places from anywhere, random digits elsewhere
-    unequal          one operand is shorter, and a carry runs out of its end through nines of the other
+    unequal          one operand is shorter, or as long; a carry runs out of its end through nines of the other
     zeros inside     as above, both operands
     named            99…9 + 1, 1 + 99…9, 99…9 + 99…9, 49…95 + 50…05, 50…0 + 50…0 and, last, 10…0 + 0
 """
@@ -139,14 +139,14 @@ _PAIRS = {
 
 
 def carry_cases(task: Task, length: int, samples: int = SAMPLES) -> dict[str, Operands]:
-    """Hard cases by their kind: distinct samples, `samples` at most over all kinds, seeded by task and length.
+    """Hard cases by their kind: distinct samples, seeded by task and length.
 
     Numbers of up to six digits may be among those of training.
 
     Args:
         task: the task.
         length: digits of the longer operand; of Parity, decimal digits.
-        samples: over all kinds, each an equal part; a kind with fewer distinct samples has those.
+        samples: over all kinds, each an equal part of at least one; a kind with fewer distinct samples has those.
 
     Returns:
         For each kind the operands as digits, units first, padded to `digits_at(length) + 1`.
@@ -154,13 +154,15 @@ def carry_cases(task: Task, length: int, samples: int = SAMPLES) -> dict[str, Op
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "carry")
     width = task.digits_at(length)
-    pairs = task.operands == 2 and task.second_width(width) == width
+    pairs = task.operands == 2 and task.second_width(2) == 2
     makers = _PAIRS if pairs else _NUMBERS
-    count = -(-samples // len(makers))
+    count = max(1, samples // len(makers))
     cases = {}
     for kind, make in makers.items():
         operands = make(count, width, task.base, generator)
-        if not pairs:
+        if pairs:
+            operands = tuple(operand[:count] for operand in operands)
+        else:
             digits = torch.randint(task.base, (count, 1), generator=generator)
             operands = (operands, digits)[: task.operands]
         first = first_of_each(torch.cat(operands, 1))

@@ -1,7 +1,8 @@
 """What training costs in floating point operations, counted from the sizes.
 
 A product of [m, k] and [k, n] matrices is 2 m k n operations; everything else is left out, as is usual. The
-backward pass costs twice the forward pass.
+backward pass costs twice the forward pass: gradients of activations and of weights. LoRA's frozen weights need no
+gradients, so there it costs as much as the forward pass.
 """
 
 from abcnb.experiments import Experiment
@@ -14,21 +15,26 @@ def forward_flops(experiment: Experiment, width: int) -> int:
     columns = len(task.layout(width, experiment.form))
     d, d_ff = model.d_model, model.d_ff
 
-    def attention(queries: int, keys: int) -> int:
+    def attention(queries: int, keys: int, relative: bool, adapted: bool) -> int:
         projections = 2 * queries * d * d + 2 * keys * d * d  # query and output; key and value
-        return 2 * projections + 2 * 2 * queries * keys * d
+        distances = queries * d * (2 * model.relative_clip + 1) if relative else 0
+        adapters = 2 * (queries + keys) * d * experiment.lora.rank if adapted else 0
+        return 2 * (projections + distances + adapters + 2 * queries * keys * d)
 
     def feed_forward(tokens: int) -> int:
         return 2 * 2 * tokens * d * d_ff
 
-    encoder = attention(columns, columns) + feed_forward(columns)
-    decoder = attention(rows, rows) + attention(rows, columns) + feed_forward(rows)
+    in_self, in_cross = model.position in ("relative", "relative-self"), model.position == "relative"
+    adapted = experiment.lora is not None
+    encoder = attention(columns, columns, in_self, False) + feed_forward(columns)
+    decoder = attention(rows, rows, in_self, adapted) + attention(rows, columns, in_cross, adapted)
     head = 2 * rows * d * task.vocabulary_size
-    return model.encoder_layers * encoder + model.decoder_layers * decoder + head
+    return model.encoder_layers * encoder + model.decoder_layers * (decoder + feed_forward(rows)) + head
 
 
 def training_flops(experiment: Experiment) -> int:
     """Operations of the training from nothing: of ABC and LoRA, the interpolating model's too."""
     training = experiment.training
-    own = 3 * training.steps * training.batch_size * forward_flops(experiment, experiment.train_width)
+    passes = 2 if experiment.lora else 3
+    own = passes * training.steps * training.batch_size * forward_flops(experiment, experiment.train_width)
     return own + (training_flops(experiment.interpolation) if experiment.interpolation else 0)

@@ -8,6 +8,7 @@ itself; what it printed and why it ended stand in its log.
 import contextlib
 import multiprocessing
 import os
+import signal
 import socket
 import threading
 import time
@@ -60,15 +61,21 @@ class Job:
             if count
         ]
 
-    def known(self) -> list[dict] | None:
-        """Its rows of accuracy.csv where the run is finished and every test measured, else None."""
+    def known(self) -> list[dict]:
+        """Its rows of accuracy.csv, as far as they have been measured; none where the run is not finished."""
         run = Run(self.runs / self.experiment.digest, self.experiment)
         if not (run.folder / "metrics.json").exists():
-            return None
-        scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests()]
-        if any(score is None for _, score in scores):
-            return None
-        return [results.row(run, name, score) for name, score in scores]
+            return []
+        try:
+            scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests()]
+        except ValueError:  # a damaged file; working on the job says what is wrong with it
+            return []
+        return [results.row(run, name, score) for name, score in scores if score]
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return len(self.known()) == len(self.tests())
 
     def work(self, listener: Callable[[int], None]) -> list[dict]:
         """Do it, on one thread; returns its rows of accuracy.csv. `listener` hears of steps done."""
@@ -127,25 +134,35 @@ def _problem(error: BaseException) -> str:
 
 def _end_with_parent() -> None:
     """Let this process end when its parent is gone: a killed sweep must not leave its workers training."""
-    parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
+        multiprocessing.parent_process().join()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
 def _process(job: Job, connection: Connection) -> None:
-    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reaches every process of a terminal; the sweep decides
-        _end_with_parent()
-        try:
-            rows = _logged(job, connection.send)
-        except Exception as error:
-            connection.send(_problem(error))
-        else:
-            connection.send(rows)
+    _end_with_parent()
+    try:
+        rows = _logged(job, connection.send)
+    except Exception as error:
+        connection.send(_problem(error))
+    else:
+        connection.send(rows)
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c():
+    """A process started in here ignores Ctrl-C, which reaches every process of a terminal: the sweep decides."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class LocalEngine:
@@ -165,7 +182,8 @@ class LocalEngine:
         """Begin a job in a process of its own."""
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_process, args=(job, theirs), daemon=True)
-        process.start()
+        with _deaf_to_ctrl_c():
+            process.start()
         theirs.close()
         self._running[ours] = (job, process)
 
@@ -176,7 +194,7 @@ class LocalEngine:
             job, process = self._running[connection]
             try:
                 message = connection.recv()
-            except EOFError:
+            except (EOFError, OSError):  # it died, perhaps in the middle of a message
                 process.join()
                 message = f"its process ended with exit code {process.exitcode}"
             if isinstance(message, int):
@@ -228,17 +246,20 @@ class RayEngine:
             _check_address(address)
             options = {"address": address}
         else:
-            options = {"num_cpus": workers or None, "include_dashboard": False}
+            options = {"address": "local", "num_cpus": workers or None, "include_dashboard": False}
         try:
             ray.init(log_to_driver=False, logging_level="error", **options)
         except ConnectionError as error:
             raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
-        has = ray.cluster_resources()
-        room = int(has.get("GPU", 0) / gpu_share) if gpu_share else int(has.get("CPU", 1))
+        room = sum(_room(node["Resources"], gpu_share) for node in ray.nodes() if node["Alive"])
         if not room:
-            raise ValueError(f"expected GPUs in the Ray cluster for a share of {gpu_share}, got none")
+            has = {name: count for name, count in ray.cluster_resources().items() if name in ("CPU", "GPU")}
+            ray.shutdown()
+            raise ValueError(
+                f"expected a CPU and {gpu_share:g} of a GPU for each run in the Ray cluster, got {has}"
+            )
         self.slots = min(workers, room) if workers else room
-        self._board = ray.remote(num_cpus=0)(_Board).remote()
+        self._board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         # max_retries=0: what is tried again is the sweep's to say, whatever it ran on.
         self._task = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_ray_task)
         self._running: dict[Any, Job] = {}
@@ -263,7 +284,10 @@ class RayEngine:
 
     def steps(self) -> dict[Job, int]:
         """Training steps done since the last call."""
-        return self._ray.get(self._board.take.remote())
+        try:
+            return self._ray.get(self._board.take.remote())
+        except self._ray.exceptions.RayActorError:  # its machine is gone; it starts again on another
+            return {}
 
     def stop(self) -> None:
         """End what is running; each run keeps its last checkpoint. A cluster that was there before stays."""
@@ -288,6 +312,12 @@ def _check_address(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
         raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
+
+
+def _room(resources: dict[str, float], gpu_share: float) -> int:
+    """Jobs that a machine has room for; a share of a card is of one card."""
+    cpus = int(resources.get("CPU", 0))
+    return min(cpus, int(resources.get("GPU", 0)) * int(1 / gpu_share)) if gpu_share else cpus
 
 
 class _Board:

@@ -3,7 +3,7 @@
 Each is a module with the interface of every bias, `bias(rows, columns) -> [heads, rows, columns]`, on the distance
 between a decoder step and a step or source column. The sources bias self-attention, and give a decoder-only model
 all its positions so; here the source text stands behind cross-attention, which gets a bias of its own, and all
-decoder layers share the two.
+decoder layers share the two. An encoder would need a third: `ModelConfig` refuses these schemes with one.
 """
 
 import math
@@ -72,18 +72,21 @@ class Kerple(nn.Module):
         return -r1 * (1 + r2 * distance).log()
 
 
+FIRE_LENGTH = 512.0  # L at first
+
+
 class Fire(nn.Module):
     """b = f(ψ(|i − j|) / ψ(max(L, i, j))), ψ(x) = log(c x + 1), f a small network with a value for each head.
 
-    Source: Li et al. 2024, equations 5 to 8, where j ≤ i; c starts at 0.1, L at 512, f has 32 hidden units. In
-    cross-attention, which the source leaves open, j may be the larger.
+    Source: Li et al. 2024, equations 5 to 8, where j ≤ i; c starts at 0.1, L = 512 m with a learned m that starts
+    at 1, f has 32 hidden units. In cross-attention, which the source leaves open, j may be the larger.
     """
 
     def __init__(self, heads: int, hidden: int = 32):
         super().__init__()
         self.network = nn.Sequential(nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, heads))
         self.c = nn.Parameter(torch.tensor(0.1))
-        self.threshold = nn.Parameter(torch.tensor(512.0))
+        self.multiplier = nn.Parameter(torch.tensor(1.0))
 
     def _psi(self, x: torch.Tensor) -> torch.Tensor:
         return (self.c.abs() * x + 1).log()
@@ -92,12 +95,16 @@ class Fire(nn.Module):
         """The bias, [heads, rows, columns]."""
         distance = _relative(rows, columns).abs().float()
         furthest = torch.maximum(rows[:, None], columns.columns[None, :])
-        share = self._psi(distance) / self._psi(torch.maximum(furthest, self.threshold.abs()))
+        threshold = (self.multiplier * FIRE_LENGTH).abs()
+        share = self._psi(distance) / (self._psi(torch.maximum(furthest, threshold)) + 1e-6)
         return self.network(share[..., None]).permute(2, 0, 1)
+
+
+LEARNED_BIASES = ("t5", "kerple", "fire")
 
 
 def learned_bias(scheme: str, heads: int, causal: bool) -> nn.Module | None:
     """The bias of a position scheme; None for schemes that are no such bias."""
-    if scheme == "t5":
-        return T5Bias(heads, causal)
-    return {"kerple": Kerple, "fire": Fire}[scheme](heads) if scheme in ("kerple", "fire") else None
+    if scheme not in LEARNED_BIASES:
+        return None
+    return T5Bias(heads, causal) if scheme == "t5" else {"kerple": Kerple, "fire": Fire}[scheme](heads)

@@ -132,12 +132,14 @@ def _smoke(experiment: Experiment, method: Method) -> Experiment:
     return replace(experiment, model=model, training=training)
 
 
-# Indices of the schemes that count from a random offset: enough for 100 digits, and each is met in training.
-OFFSET_POSITIONS = 128
+# Schemes that count from a random offset have indices for 100 digits and these more, all met in training;
+# randomized positions are drawn out of somewhat more than 100 digits take.
+OFFSETS = 28
+RANDOM_POSITIONS_MORE = 112
 
 # Position schemes of later work get more steps than ABC's two trainings together: indices that count from a random
 # offset are each met rarely (seed 10, six digits: position coupling 52% after 900 steps; Abacus 99% after 2,000).
-LATER = ("learned", "randomized", "rope-pi", "t5", "kerple", "fire", "abacus", "coupled")
+LATER = ("learned", "randomized", "t5", "kerple", "fire", "abacus", "coupled")
 LATER_STEPS = 3000
 
 # The `laptop` preset: optimizer steps without and with line biases, and the batch size.
@@ -166,7 +168,7 @@ def _laptop(experiment: Experiment, method: Method) -> Experiment:
 
 def _paper(experiment: Experiment, method: Method) -> Experiment:
     task = get_task(experiment.task)
-    d_model = 512 if (experiment.task, experiment.method) == ("addition", "rope") else 128
+    d_model = 512 if experiment.task == "addition" and method.position == "rotary" else 128
     model = replace(experiment.model, decoder_layers=6, d_model=d_model, d_ff=4 * d_model, dropout=0.3)
     steps = 7_000 if method.bias in ("window", "calibrated") else 60_000
     training = TrainingConfig(steps=steps, batch_size=512, learning_rate=1e-4, warmup_steps=1000)
@@ -245,7 +247,11 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
     if method == "rope-pi":
         built = replace(built, model=replace(built.model, rotary_width=built.train_width))
     if chosen.position in ("abacus", "coupled"):
-        built = replace(built, model=replace(built.model, max_position=OFFSET_POSITIONS))
+        longest = get_task(task).digits_at(100) + OFFSETS
+        built = replace(built, model=replace(built.model, max_position=longest))
+    if chosen.position == "randomized":
+        drawn = 4 * get_task(task).digits_at(100) + RANDOM_POSITIONS_MORE
+        built = replace(built, model=replace(built.model, max_position=drawn))
     calibration = _OF_TASK.get((task, chosen.calibration), chosen.calibration)
     if chosen.bias != "calibrated" and not chosen.lora:
         return built

@@ -19,7 +19,7 @@ from torch import nn
 
 from abcnb.biases import Bias, causal
 from abcnb.layout import Layout, Steps
-from abcnb.learned_biases import learned_bias
+from abcnb.learned_biases import LEARNED_BIASES, learned_bias
 from abcnb.positions import (
     ADDED,
     INDEXED,
@@ -72,6 +72,8 @@ class ModelConfig:
             raise ValueError(f"expected d_model to be a multiple of 2 × {self.heads} heads, got {self.d_model}")
         if self.decoder_layers < 1 or self.encoder_layers < 0 or self.d_ff < 1:
             raise ValueError(f"expected at least 1 decoder layer, 0 encoder layers and d_ff 1, got {self}")
+        if self.encoder_layers and self.position in LEARNED_BIASES:
+            raise ValueError(f"expected no encoder layers with {self.position!r}, which has no bias for them")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"expected a dropout in [0, 1), got {self.dropout}")
         if self.period < 1 or self.relative_clip < 1:

@@ -11,7 +11,8 @@
     learned          a learned vector for each column on the source side and step on the target side
     randomized       sinusoidal, but at sorted random positions: source and target together draw them anew for
                      each training batch, out of `max_position`; in evaluation the draw is fixed
-    abacus           a learned vector for each digit's place in its own number, counted from a random offset
+    abacus           a learned vector for each digit's place in its own number, counted from a random offset; a
+                     number of one digit that is always written so (N×1's second) has none
     coupled          position coupling: as abacus, but the token right of a number shares the place −1
     t5, kerple, fire biases with parameters (`learned_biases`), self- and cross-attention
 

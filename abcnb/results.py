@@ -92,13 +92,19 @@ def read(file: Path) -> pd.DataFrame:
 
 
 def record(file: Path, rows: list[dict]) -> None:
-    """Write rows into a CSV, replacing earlier ones of the same key; safe from many processes at once."""
+    """Write rows into a CSV, replacing earlier ones of the same key; safe from many processes at once.
+
+    A score of the same run on more samples stays.
+    """
     key = KEYS.get(file.name, KEYS["accuracy.csv"])
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(f".{file.name}.lock")):
         new = pd.DataFrame(rows, columns=_columns(file))
         old = read(file)
-        table = pd.concat([old, new]) if len(old) else new
+        table = pd.concat([old, new], ignore_index=True) if len(old) else new
+        if "samples" in table:
+            newest = table.groupby(key)["run"].transform("last")
+            table = table[table["run"] == newest].sort_values("samples", kind="stable")
         table = table.drop_duplicates(key, keep="last").sort_values(key, kind="stable")
         write_atomically(file, lambda name: table.to_csv(name, index=False))
 

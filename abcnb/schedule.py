@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from abcnb import results
 from abcnb.engines import Ended, Engine, Job
@@ -76,7 +77,7 @@ class _Progress:
         for job, since in self.running.items():
             steps = min(self.steps.get(job, 0), job.experiment.training.steps)
             stage = f"{steps:,} of {job.experiment.training.steps:,}"
-            table.add_row(name_of(job.experiment), stage, f"{(time.monotonic() - since) / 60:.1f}")
+            table.add_row(Text(name_of(job.experiment)), stage, f"{(time.monotonic() - since) / 60:.1f}")
         return table
 
 
@@ -102,33 +103,44 @@ def run_all(
     Returns:
         One line for each experiment that failed twice.
     """
-    jobs = [Job(e, runs, tuple(lengths), samples, carry_samples, device) for e in wanted]
-    known = {job: rows for job in jobs if (rows := job.known()) is not None}
-    waiting = [job for job in jobs if job not in known]
-    progress = _Progress(len(jobs), sum(map(_work, waiting)))
-    progress.done = progress.before = len(known)
-    for job, rows in known.items():
-        _record(csv, job, rows)
+    if samples < 1 and carry_samples < 1:
+        raise ValueError("expected samples of at least one test set, got none of either")
+    jobs = [Job(e, runs, tuple(lengths), samples, carry_samples, device) for e in dict.fromkeys(wanted)]
     attempts: dict[Job, int] = {}
     failures: list[str] = []
-    console = Console(stderr=True)
+    failed: set[str] = set()
+    console = Console(stderr=True, markup=False, highlight=False)
     try:
+        known = [job for job in jobs if job.done]
+        waiting = [job for job in jobs if job not in known]
+        progress = _Progress(len(jobs), sum(map(_work, waiting)))
+        progress.done = progress.before = len(known)
+        for job in known:
+            _record(csv, job, job.known())
         with Live(progress, console=console, refresh_per_second=1, transient=True):
             while waiting or progress.running:
                 while len(progress.running) < engine.slots and (job := _next(waiting, progress.running)):
                     waiting.remove(job)
+                    base = job.experiment.interpolation
+                    if base and base.digest in failed:
+                        end = Ended(job, None, f"the model that it builds on failed: {name_of(base)}")
+                        _count(end, progress, csv, failures)
+                        console.print(_line(end, progress), soft_wrap=True)
+                        continue
                     attempts[job] = attempts.get(job, 0) + 1
                     progress.steps.pop(job, None)
                     progress.running[job] = time.monotonic()
                     engine.start(job)
-                for end in engine.ended(1.0):
+                for end in engine.ended(1.0) if progress.running else ():
                     del progress.running[end.job]
                     if end.rows is None and attempts[end.job] < ATTEMPTS:
-                        console.print(f"{name_of(end.job.experiment)}: {end.problem}; once more", highlight=False)
+                        console.print(f"{name_of(end.job.experiment)}: {end.problem}; once more", soft_wrap=True)
                         waiting.insert(0, end.job)
                         continue
+                    if end.rows is None and not _is_trained(end.job, end.job.experiment):
+                        failed.add(end.job.experiment.digest)
                     _count(end, progress, csv, failures)
-                    console.print(_line(end, progress), highlight=False, soft_wrap=True)
+                    console.print(_line(end, progress), soft_wrap=True)
                 for job, steps in engine.steps().items():
                     progress.steps[job] = progress.steps.get(job, 0) + steps
     finally:
@@ -136,12 +148,20 @@ def run_all(
     return failures
 
 
+def _is_trained(job: Job, experiment: Experiment) -> bool:
+    return (job.runs / experiment.digest / "metrics.json").exists()
+
+
 def _next(waiting: list[Job], running: dict[Job, float]) -> Job | None:
-    """The first job that builds on no other job's model, or whose model is there."""
-    unfinished = {job.experiment.digest for job in [*waiting, *running]}
+    """The first job that would not wait for a model that another job trains now or will train."""
+    in_hand = {job.experiment.digest for job in running}
+    in_hand |= {base.digest for job in running if (base := job.experiment.interpolation)}
+    to_come = {job.experiment.digest for job in waiting} | in_hand
     for job in waiting:
         base = job.experiment.interpolation
-        if base is None or base.digest not in unfinished:
+        if job.experiment.digest in in_hand and not _is_trained(job, job.experiment):
+            continue
+        if base is None or base.digest not in to_come or _is_trained(job, base):
             return job
     return None
 
@@ -151,6 +171,8 @@ def _count(end: Ended, progress: _Progress, csv: Path, failures: list[str]) -> N
     progress.work_left -= work
     progress.work_done += work
     if end.rows is None:
+        if measured := end.job.known():  # what could be measured is not lost
+            _record(csv, end.job, measured)
         progress.failed += 1
         failures.append(f"{name_of(end.job.experiment)}: {end.problem} (log: {end.job.log})")
     else:
@@ -168,10 +190,11 @@ def _line(end: Ended, progress: _Progress) -> str:
     head = f"[{progress.done + progress.failed}/{progress.total}] {name_of(end.job.experiment)}"
     if end.rows is None:
         return f"{head} failed: {end.problem}; {progress.time_left()}"
+    test_set = end.rows[0]["test_set"]
     shares = [
         f"{row['length']}: {results.percent(100 * row['correct'] / row['samples'])}"
         for row in end.rows
-        if row["test_set"] == "random"
+        if row["test_set"] == test_set
     ]
     seconds = end.rows[0]["train_seconds"]
     return f"{head}, {seconds:.0f} s of training | {'  '.join(shares)} | {progress.time_left()}"

@@ -61,6 +61,8 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
         raise ValueError(f"expected at least one [[grid]] in {file}")
     found: dict[str, Experiment] = {}  # by digest: a model that two blocks ask for is trained and listed once
     for number, block in enumerate(content["grid"], 1):
+        if not isinstance(block, dict):
+            raise ValueError(f"expected [[grid]] as tables in {file}, got {block!r}")
         block = block | ({"presets": [preset]} if preset else {})
         for wanted in _experiments(block, file, f" of [[grid]] number {number}"):
             found.setdefault(f"{wanted.digest} {wanted.method} {wanted.preset}", wanted)
@@ -69,15 +71,16 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
 
 def _experiments(block: dict, file: Path, where: str) -> list[Experiment]:
     _check_keys(block, _GRID, file, where)
-    for key in ("tasks", "methods"):
-        if not block.get(key) or not isinstance(block[key], list):
+    block = {"seeds": [0], "presets": ["laptop"], "overrides": [[]]} | block
+    for key in ("tasks", "methods", "presets"):
+        if not block.get(key) or not _names(block[key]):
             raise ValueError(f"expected a list of {key} in {file}{where}, got {block.get(key)!r}")
-    seeds, overrides = block.get("seeds", [0]), block.get("overrides", [[]])
+    seeds, overrides = block["seeds"], block["overrides"]
     if not _whole_numbers(seeds, 0):
         raise ValueError(f"expected seeds as whole numbers in {file}{where}, got {seeds!r}")
-    if not isinstance(overrides, list) or not all(isinstance(settings, list) for settings in overrides):
+    if not isinstance(overrides, list) or not overrides or not all(map(_names, overrides)):
         raise ValueError(f"expected overrides as a list of lists in {file}{where}, got {overrides!r}")
-    names = product(seeds, block.get("presets", ["laptop"]), block["methods"], block["tasks"], overrides)
+    names = product(seeds, block["presets"], block["methods"], block["tasks"], overrides)
     try:
         return [with_settings(experiment(t, m, preset, seed), settings) for seed, preset, m, t, settings in names]
     except ValueError as error:
@@ -88,6 +91,10 @@ def _check_keys(content: dict, allowed: set[str], file: Path, where: str) -> Non
     unknown = sorted(set(content) - allowed)
     if unknown:
         raise ValueError(f"expected keys among {', '.join(sorted(allowed))} in {file}{where}, got {unknown[0]!r}")
+
+
+def _names(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _whole_numbers(values: object, least: int) -> bool:

@@ -88,9 +88,17 @@ def test_numbers(task):
     assert 0.5 < inside.count("0") / len(inside) < 0.8
 
 
-def test_nines_times_every_digit():
-    a, b = cases("n-by-1", "all", 6)
-    assert sorted(zip(a, b, strict=True)) == [(999999, digit) for digit in range(10)]
+@pytest.mark.parametrize("length", [1, 6])
+def test_nines_times_every_digit(length):
+    a, b = cases("n-by-1", "all", length)
+    assert sorted(zip(a, b, strict=True)) == [(10**length - 1, digit) for digit in range(10)]
+
+
+@pytest.mark.parametrize("samples", [1, 20, 1000])
+def test_each_kind_has_an_equal_part_of_at_least_one(samples):
+    for task in ("addition", "successor", "n-by-1"):
+        kinds = carry_cases(get_task(task), 20, samples)
+        assert all(1 <= len(operands[0]) <= max(1, samples // len(kinds)) for operands in kinds.values())
 
 
 def test_parity_of_all_ones_and_of_a_single_one():

@@ -19,6 +19,8 @@ from abcnb.methods import experiment
         ("parity", "nope", []),
         ("n-by-1", "vanilla", ["model.encoder_layers=2", "model.decoder_layers=1"]),
         ("parity-classification", "vanilla", []),
+        ("addition", "rpe", []),
+        ("addition", "rpe-self", []),
     ],
 )
 def test_counts_are_those_of_the_model(task, method, settings):
@@ -32,6 +34,18 @@ def test_counts_are_those_of_the_model(task, method, settings):
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(logits.flatten(0, 1), batch.target.flatten()).backward()
     assert counter.get_total_flops() == 2 * 3 * forward_flops(wanted, wanted.train_width)
+
+
+def test_frozen_weights_need_no_gradients():
+    """The counter and ours differ by what the first layer's and the adapters' own gradients take."""
+    wanted = experiment("addition", "lora")
+    adapted = build_model(wanted.interpolation, (), ()).state_dict()
+    model = build_model(wanted, (), (), adapted)
+    batch = TaskData(wanted).train(3, torch.Generator().manual_seed(0))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        F.cross_entropy(model(batch).flatten(0, 1), batch.target.flatten()).backward()
+    own = (training_flops(wanted) - training_flops(wanted.interpolation)) / wanted.training.steps / 256 * 3
+    assert own == pytest.approx(counter.get_total_flops(), rel=0.2)
 
 
 def test_abc_counts_the_model_that_it_calibrates():

@@ -25,7 +25,7 @@ def test_fire_by_hand():
     first, _, last = bias.network
     first.weight.data, first.bias.data = torch.ones(1, 1), torch.zeros(1)
     last.weight.data, last.bias.data = torch.tensor([[1.0], [2.0]]), torch.zeros(2)
-    bias.c.data, bias.threshold.data = torch.tensor(1.0), torch.tensor(4.0)
+    bias.c.data, bias.multiplier.data = torch.tensor(1.0), torch.tensor(4.0 / 512)
     found = bias(torch.tensor([2, 9]), Steps.all(10)).detach()
     # below the threshold L = 4 is the norm, above it the step's own number
     assert found[0, 0, 1] == pytest.approx(math.log(2) / math.log(5))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -97,7 +99,7 @@ def test_unknown_names_are_listed(arguments, told):
 def test_the_paper_preset_has_the_published_sizes():
     for method in METHODS:
         wanted = experiment("addition", method, "paper")
-        assert wanted.model.d_model == (512 if method == "rope" else 128)
+        assert wanted.model.d_model == (512 if method in ("rope", "rope-pi") else 128)
         assert (wanted.model.decoder_layers, wanted.model.heads, wanted.model.dropout) == (6, 8, 0.3)
         assert wanted.train_numbers == ("long" if method == "lora-long" else "uniform")
         assert wanted.train_width == 61
@@ -132,3 +134,21 @@ def test_the_variants_of_rivals_differ_in_cross_attention_alone():
         else:
             assert [model.decoder[0].cross_attention.relative is not None for model in found] == [False, True]
             assert all(model.decoder[0].self_attention.relative is not None for model in found)
+
+
+def test_interpolated_rotary_positions_are_rope_but_for_their_width():
+    for preset in PRESETS:
+        rope, interpolated = experiment("addition", "rope", preset), experiment("addition", "rope-pi", preset)
+        assert interpolated.model == replace(rope.model, rotary_width=rope.train_width)
+        assert interpolated.training == rope.training
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("method", ["abacus", "coupled", "randomized"])
+def test_there_are_positions_for_training_and_for_a_hundred_digits(method, task, preset):
+    wanted = experiment(task, method, preset)
+    model = build_model(wanted, (), ())
+    for width in (wanted.train_width, wanted.get_task().digits_at(100) + 1):
+        layout = wanted.get_task().layout(width, wanted.form)
+        model.indexed.source_index(layout)  # raises where there are too few

@@ -152,3 +152,15 @@ def test_the_table_in_the_readme_is_current():
     text = readme.read_text()
     inside = text.partition(results.TABLE_BEGINS)[2].partition(results.TABLE_ENDS)[0]
     assert inside.strip() == results.tables(results.read(REPOSITORY / "reports/results/accuracy.csv")).strip()
+
+
+def test_more_samples_of_the_same_run_stay(tmp_path):
+    """A later sweep with fewer samples does not replace a better measurement; another model's always does."""
+    file = tmp_path / "accuracy.csv"
+    record(file, [made_up(samples=1000, correct=400)])
+    record(file, [made_up(samples=100, correct=50)])
+    assert read(file)["samples"].tolist() == [1000]
+    record(file, [made_up(samples=1000, correct=500)])
+    assert read(file)["correct"].tolist() == [500]
+    record(file, [made_up(samples=100, correct=50, run="fedcba")])
+    assert read(file)[["samples", "run"]].values.tolist() == [[100, "fedcba"]]

@@ -1,5 +1,6 @@
 """Sweeps for real: processes and a Ray cluster, workers killed in the middle, Ctrl-C."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ import pandas as pd
 import psutil
 import pytest
 
-from abcnb.engines import Ended, LocalEngine, open_engine
+from abcnb import results
+from abcnb.engines import Ended, LocalEngine, _room, open_engine
+from abcnb.experiments import with_settings
 from abcnb.methods import experiment
 from abcnb.results import read
 from abcnb.schedule import run_all
@@ -165,36 +168,112 @@ def test_a_killed_sweep_leaves_no_worker_behind(tmp_path):
     wait_for(lambda: not any(is_running(pid) for pid in children), "the workers to end")
 
 
-def test_what_another_builds_on_is_done_first(tmp_path):
-    """ABC is asked for before the Vanilla it calibrates, with two workers: the model is trained once."""
+class Recorder:
+    """An engine that does nothing but say that it was asked; `fails` tells of which jobs it says they failed."""
+
+    def __init__(self, slots, fails=lambda job: False):
+        self.slots, self.fails, self.running, self.started, self.most = slots, fails, [], [], 0
+
+    def start(self, job):
+        self.running.append(job)
+        self.started.append(job.experiment)
+        self.most = max(self.most, len(self.running))
+
+    def ended(self, seconds):
+        job = self.running.pop(0)
+        if self.fails(job):
+            return [Ended(job, None, "nothing [was] done [/here]")]
+        folder = job.runs / job.experiment.digest
+        folder.mkdir(parents=True)
+        (folder / "metrics.json").write_text(json.dumps({"history": []}))
+        return [
+            Ended(job, [{"length": 3, "samples": 20, "correct": 1, "test_set": "random", "train_seconds": 1.0}])
+        ]
+
+    def steps(self):
+        return {}
+
+    def stop(self):
+        self.stopped = True
+
+
+@pytest.fixture
+def eight(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "record", lambda *_: None)
     (tmp_path / "sweep.toml").write_text(EIGHT)
     wanted = read_sweep(tmp_path / "sweep.toml").experiments
-    assert wanted[0].method == "abc-places"
+    assert wanted[0].method == "abc-places"  # asked for before the Vanilla that it calibrates
+    return wanted
 
-    class Recorder:
-        slots = 2
 
-        def __init__(self):
-            self.running, self.order = [], []
+def schedule(wanted, engine, tmp_path):
+    return run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, 20, engine, "cpu")
 
-        def start(self, job):
-            self.running.append(job)
 
-        def ended(self, seconds):
-            job = self.running.pop(0)
-            self.order.append((job.experiment.method, job.experiment.task, job.experiment.seed))
-            assert job.experiment.interpolation is None or ("vanilla", *self.order[-1][1:]) in self.order[:-1]
-            return [Ended(job, None, "nothing was done")]
+def test_what_another_builds_on_is_done_first(eight, tmp_path):
+    engine = Recorder(2)
+    assert schedule(eight, engine, tmp_path) == []
+    for position, e in enumerate(engine.started):
+        assert e.interpolation is None or e.interpolation in engine.started[:position]
+    assert len(engine.started) == 8 and engine.most == 2 and engine.stopped
 
-        def steps(self):
-            return {}
 
-        def stop(self):
-            self.stopped = True
+def test_what_builds_on_a_failure_is_not_tried(eight, tmp_path):
+    engine = Recorder(2, fails=lambda job: job.experiment.method == "vanilla")
+    failures = schedule(eight, engine, tmp_path)
+    assert len(failures) == 8 and [e.method for e in engine.started] == ["vanilla"] * 8  # four, twice each
+    assert sum("the model that it builds on failed: " in failure for failure in failures) == 4
 
-    engine = Recorder()
-    failures = run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, 20, engine, "cpu")
-    assert len(failures) == 8 and len(engine.order) == 16 and engine.stopped
+
+def test_variants_of_one_model_wait_until_one_of_them_has_trained_it(eight, tmp_path):
+    """Their Vanilla is not asked for by itself."""
+    variants = [with_settings(eight[0], [f"calibration.kappa_cross={k}"]) for k in range(3)]
+    engine = Recorder(3)
+    schedule(variants, engine, tmp_path)
+    assert len(engine.started) == 3 and engine.most == 1
+
+
+def test_the_same_experiment_twice_is_one_job(eight, tmp_path):
+    engine = Recorder(3)
+    assert schedule([eight[4], eight[4]], engine, tmp_path) == []
+    assert len(engine.started) == 1
+
+
+def test_what_was_measured_before_a_failure_is_recorded(tmp_path):
+    """Abacus positions for 12 digits: 20 digits fail, 3 and 6 are measured."""
+    wanted = with_settings(experiment("successor", "abacus", "smoke"), ["model.max_position=12"])
+    failures = run_all([wanted], tmp_path / "runs", tmp_path / "accuracy.csv", (3, 6, 20), 20, 0, LocalEngine(1))
+    assert len(failures) == 1 and "at most 12 abacus positions" in failures[0]
+    assert read(tmp_path / "accuracy.csv")["length"].tolist() == [3, 6]
+
+
+def test_a_damaged_file_fails_one_run_alone(tmp_path):
+    damaged, other = experiment("successor", "vanilla", "smoke"), experiment("parity", "vanilla", "smoke")
+    arguments = (tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, 20, LocalEngine(2), "cpu")
+    run_all([damaged], *arguments)
+    (tmp_path / "runs" / damaged.digest / "evaluations.json").write_text("{")
+    failures = run_all([damaged, other], *arguments[:-2], LocalEngine(2), "cpu")
+    assert len(failures) == 1 and "delete it to measure again" in failures[0]
+    assert other.digest in set(read(tmp_path / "accuracy.csv")["run"])
+
+
+def test_a_dead_progress_board_costs_no_run():
+    ray = pytest.importorskip("ray")
+    engine = open_engine("ray", workers=1)
+    try:
+        ray.kill(engine._board, no_restart=False)
+        assert engine.steps() == {}
+        assert engine.slots == 1
+    finally:
+        engine.stop()
+
+
+@pytest.mark.parametrize(
+    "resources, share, room",
+    [({"CPU": 4.0}, 0, 4), ({}, 0, 0), ({"CPU": 4.0, "GPU": 1.0}, 0.1, 4), ({"CPU": 16.0, "GPU": 2.0}, 0.6, 2)],
+)
+def test_the_room_of_a_machine(resources, share, room):
+    assert _room(resources, share) == room
 
 
 @pytest.mark.parametrize(
