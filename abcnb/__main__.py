@@ -13,6 +13,7 @@ import typer
 
 from abcnb import results
 from abcnb.carries import TEST_SETS
+from abcnb.evaluation import evaluate_kinds
 from abcnb.experiments import Run, fit, load_run, with_settings
 from abcnb.methods import METHODS, PRESETS, experiment
 from abcnb.paper import LENGTHS
@@ -111,6 +112,7 @@ def evaluate_command(
     samples: Samples = 10_000,
     test_set: Annotated[str, typer.Option(help=", ".join(TEST_SETS))] = "random",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    by_kind: Annotated[bool, typer.Option("--by-kind", help="Each kind of the hard cases on its own.")] = False,
     device: Device = "auto",
     threads: Threads = 1,
     runs: Runs = Path("runs"),
@@ -118,6 +120,9 @@ def evaluate_command(
     """Exact match of a trained model by length."""
     torch.set_num_threads(threads)
     found, measured, where = _find(run, runs), _numbers(lengths), pick_device(device)
+    if by_kind:
+        _print_kinds(found, measured, samples, where)
+        return
     scores = [found.evaluate(length, samples, test_set, where) for length in measured]
     if not as_json:
         print(results.score_lines(scores))
@@ -125,6 +130,13 @@ def evaluate_command(
     for s in scores:
         line = {"length": s.length, "samples": s.samples, "correct": s.correct, "exact_match": s.exact_match}
         print(json.dumps(line))
+
+
+def _print_kinds(run: Run, lengths: tuple[int, ...], samples: int, device: torch.device) -> None:
+    e, model = run.experiment, run.model(device)
+    for length in lengths:
+        for kind, s in evaluate_kinds(model, e.get_task(), e.form, length, samples, e.train_width).items():
+            print(f"{length:>8}  {kind:<16} {s.correct:>5} of {s.samples:<5} {s.wrong_digits} wrong digits")
 
 
 @app.command("predict")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from abcnb.carries import TEST_SETS
+from abcnb.carries import TEST_SETS, carry_cases
 from abcnb.layout import Layout, Steps, locate
 from abcnb.lines import LineBias
 from abcnb.model import Transformer
@@ -115,6 +115,17 @@ def evaluate(
         raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")
     operands = task.widened(TEST_SETS[test_set](task, length, samples), least_width)
     return score(length, count_errors(model, task, operands, form), task, operands)
+
+
+def evaluate_kinds(
+    model: Transformer, task: Task, form: str, length: int, samples: int, least_width: int = 1
+) -> dict[str, Score]:
+    """Exact match on each kind of the hard cases (`carry_cases`) on its own; padding as for `evaluate`."""
+    scores = {}
+    for kind, cases in carry_cases(task, length, samples).items():
+        operands = task.widened(cases, least_width)
+        scores[kind] = score(length, count_errors(model, task, operands, form), task, operands)
+    return scores
 
 
 def score(length: int, errors: torch.Tensor, task: Task, operands: Operands) -> Score:

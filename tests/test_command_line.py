@@ -211,6 +211,16 @@ def test_evaluate_refuses_an_unknown_test_set_or_length(cli, vanilla_run):
     assert_refused(cli("evaluate", vanilla_run.folder, "--lengths", "-3"), "'-3'")
 
 
+def test_evaluate_by_kind_adds_up_to_the_hard_test_set(cli, vanilla_run):
+    _, out, _ = cli("evaluate", vanilla_run.folder, "--by-kind", "--lengths", "3", "--samples", "50")
+    lines = [line.split() for line in out.splitlines()]
+    assert {line[0] for line in lines} == {"3"} and len(lines) == 5
+    whole = vanilla_run.evaluate(3, 50, "carry")
+    counts = [[int(word) for word in line if word.isdecimal()] for line in lines]
+    assert sum(c[1] for c in counts) == whole.correct and sum(c[2] for c in counts) == whole.samples
+    assert sum(c[3] for c in counts) == whole.wrong_digits
+
+
 def test_reproduce_refuses_unknown_names(cli, tmp_path):
     assert_refused(cli("reproduce", "--tasks", "sums"), "expected a task among", "'sums'")
     assert_refused(cli("reproduce", "--methods", "vanilla,gpt"), "expected a method among", "'gpt'")
