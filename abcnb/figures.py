@@ -355,7 +355,7 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
 
 
 def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) -> Figure:
-    """Exact match against a cost of training, one point a run, one panel a task; the cost's axis is logarithmic.
+    """Exact match against a cost of training, one point a run, one panel a task.
 
     Args:
         table: columns task, method, exact_match (percent) and the cost's.
@@ -372,7 +372,7 @@ def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) ->
             mine = table[(table["task"] == task) & (table["method"] == method)]
             style = _style(i) | {"linestyle": "none"}
             axis.plot(mine[cost], mine["exact_match"], label=method, alpha=0.8, **style)
-        axis.set(title=task, xlabel=label, xscale="log", ylim=(-4, 104))
+        axis.set(title=task, xlabel=label, xlim=(0, None), ylim=(-4, 104))
     axes[0][0].set_ylabel("exact match (%)")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside right center")
