@@ -131,12 +131,16 @@ def test_a_run_that_fails_twice_is_listed_with_its_log_and_the_others_go_on(tmp_
     assert set(read(tmp_path / "accuracy.csv")["run"]) == {e.digest for e in wanted[1:]}
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
     if engine == "ray":
         pytest.importorskip("ray")
     command = sweep_command(tmp_path, EIGHT, "--engine", engine, "--workers", "1")
-    sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    # Where the tests themselves run in the background, SIGINT is ignored, and a child would inherit that.
+    sweep = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     try:
         wait_for(lambda: list(tmp_path.glob("reports/results/accuracy.csv")), "the first run to finish")
         begun = wait_for(lambda: logged_processes(tmp_path), "the second to begin")
