@@ -135,7 +135,8 @@ def test_a_run_that_fails_twice_is_listed_with_its_log_and_the_others_go_on(tmp_
 def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
     if engine == "ray":
         pytest.importorskip("ray")
-    command = sweep_command(tmp_path, EIGHT, "--engine", engine, "--workers", "1")
+    four = EIGHT.replace("[0, 1]", "[0]")
+    command = sweep_command(tmp_path, four, "--engine", engine, "--workers", "1")
     # Where the tests themselves run in the background, SIGINT is ignored, and a child would inherit that.
     sweep = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -153,10 +154,11 @@ def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
     assert "Traceback" not in errors
     wait_for(lambda: not any(map(is_running, begun)), "the worker to end")
     finished = {file: file.stat().st_mtime for file in tmp_path.glob("runs/*/metrics.json")}
-    assert 0 < len(finished) < 8
-    done = subprocess.run(sweep_command(tmp_path, EIGHT), capture_output=True, text=True, timeout=300)
+    assert 0 < len(finished) < 4
+    done = subprocess.run(sweep_command(tmp_path, four), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    pd.testing.assert_frame_equal(measured(tmp_path), serial[1])
+    expected = serial[1][serial[1]["seed"] == 0].reset_index(drop=True)
+    pd.testing.assert_frame_equal(measured(tmp_path), expected)
     assert {file: file.stat().st_mtime for file in finished} == finished
 
 
