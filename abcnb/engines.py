@@ -72,11 +72,6 @@ class Job:
             return []
         return [results.row(run, name, score) for name, score in scores if score]
 
-    @property
-    def done(self) -> bool:
-        """Whether there is nothing left to do."""
-        return len(self.known()) == len(self.tests())
-
     def work(self, listener: Callable[[int], None]) -> list[dict]:
         """Do it, on one thread; returns its rows of accuracy.csv. `listener` hears of steps done."""
         torch.set_num_threads(1)

@@ -111,12 +111,13 @@ def run_all(
     failed: set[str] = set()
     console = Console(stderr=True, markup=False, highlight=False)
     try:
-        known = [job for job in jobs if job.done]
+        measured = {job: job.known() for job in jobs}
+        known = [job for job in jobs if len(measured[job]) == len(job.tests())]
         waiting = [job for job in jobs if job not in known]
         progress = _Progress(len(jobs), sum(map(_work, waiting)))
         progress.done = progress.before = len(known)
         for job in known:
-            _record(csv, job, job.known())
+            _record(csv, job, measured[job])
         with Live(progress, console=console, refresh_per_second=1, transient=True):
             while waiting or progress.running:
                 while len(progress.running) < engine.slots and (job := _next(waiting, progress.running)):
