@@ -8,6 +8,7 @@ import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from abcnb.layout import NO_PLACE, Layout
 from abcnb.lines import DIRECTION_NAMES
@@ -82,13 +83,15 @@ def bias_maps(
     values = bias.numpy().copy()
     finite = np.isfinite(values)
     values[~finite] = np.nan
-    low = (float(np.nanmin(values)) if finite.any() else 0.0) or -1.0
+    low = float(np.nanmin(values)) if finite.any() else 0.0
     width = 0.13 * columns + 1.2 if columns <= 30 else 0.05 * columns + 1.4  # few columns are ticked one by one
     figure, axes = _head_grid(heads, max(2.4, width), max(2.0, 0.045 * rows + 1.2))
     for head, axis in zip(range(heads), axes.flat, strict=False):
-        last = head == heads - 1
+        scale = head == heads - 1 and low < 0  # a window is open or closed: nothing to grade
         axis.set_facecolor("0.85")
-        sns.heatmap(values[head], vmin=low, vmax=0, cmap="cividis", ax=axis, cbar=last, cbar_kws={"label": "bias"})
+        sns.heatmap(
+            values[head], vmin=low or -1, vmax=0, cmap="cividis", ax=axis, cbar=scale, cbar_kws={"label": "bias"}
+        )
         _tick_every(axis, source, columns, rows)
         axis.set(title=f"head {head}", xlabel=columns_are, ylabel="output step")
     figure.suptitle(title)
@@ -117,6 +120,7 @@ def line_strengths(lines: pd.DataFrame, head: int, threshold: float | None = Non
             axis.axhline(threshold, linestyle="--", color="C0", linewidth=1, label="κσ + μ")
         operand = f", operand {segment + 1}" if direction else ""
         axis.set(title=f"{DIRECTION_NAMES[direction]}{operand}", xlabel="offset", ylabel="line sum")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0][0].legend(frameon=False, fontsize=7)
     figure.suptitle(f"head {head}")
     return figure
@@ -272,11 +276,12 @@ def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
     Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
     """
     figure, axes = plt.subplots(
-        1, len(panels), figsize=(4.2 * len(panels), 3.2), squeeze=False, layout="constrained"
+        1, len(panels), figsize=(4.2 * len(panels), 3.2), sharex=True, squeeze=False, layout="constrained"
     )
     for axis, (name, table) in zip(axes[0], panels.items(), strict=True):
         for head, group in table.groupby("head"):
             axis.plot(group["distance"], group["bias"], label=f"head {head}", markersize=4, **_style(int(head)))
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set(title=name, xlabel="distance j − i (steps)", ylabel="added to the score")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside right center")
@@ -322,11 +327,9 @@ def digit_error_rates(table: pd.DataFrame, title: str) -> Figure:
         # Spread a little, since tests of one length have the same bound.
         spread = group["length"] * 1.08 ** (i - table["method"].nunique() / 2)
         axis.plot(spread[none], bound[none], "v", color=f"C{i % 10}", markersize=7, fillstyle="none")
-    axis.set(xscale="log", yscale="log", xlabel="length (digits)", ylabel="wrong digits / digits", title=title)
+    axis.set(xscale="log", yscale="log", xlabel="length (digits)", ylabel="wrong digits / digits")
+    axis.set_title(f"{title}\nopen triangle: no error among n digits, and the 95% bound 3 / n")
     figure.legend(frameon=False, loc="outside right center")
-    axis.annotate(
-        "open triangle: no error; the 95% bound 3 / n", (0.01, 0.02), xycoords="axes fraction", fontsize=8
-    )
     sns.despine(figure)
     return figure
 

@@ -14,7 +14,7 @@ from abcnb.cost import training_flops
 from abcnb.evaluation import Score, wilson_interval
 from abcnb.experiments import Run
 from abcnb.methods import settings_of
-from abcnb.paper import LENGTHS, published
+from abcnb.paper import LENGTHS, Choice, published
 from abcnb.training import write_atomically
 
 COLUMNS = [
@@ -94,7 +94,7 @@ def read(file: Path) -> pd.DataFrame:
 def record(file: Path, rows: list[dict]) -> None:
     """Write rows into a CSV, replacing earlier ones of the same key; safe from many processes at once.
 
-    A score of the same run on more samples stays.
+    A score of the same run on more samples stays; if the run was trained again, its rows take the new seconds.
     """
     key = KEYS.get(file.name, KEYS["accuracy.csv"])
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,9 @@ def record(file: Path, rows: list[dict]) -> None:
         table = pd.concat([old, new], ignore_index=True) if len(old) else new
         if "samples" in table:
             newest = table.groupby(key)["run"].transform("last")
-            table = table[table["run"] == newest].sort_values("samples", kind="stable")
+            table = table[table["run"] == newest]
+            table["train_seconds"] = table.groupby(["run", "hardware"])["train_seconds"].transform("last")
+            table = table.sort_values("samples", kind="stable")
         table = table.drop_duplicates(key, keep="last").sort_values(key, kind="stable")
         write_atomically(file, lambda name: table.to_csv(name, index=False))
 
@@ -154,6 +156,50 @@ def _cell(shares: pd.Series, known: float | None) -> str:
     if percent(shares.min()) != text:
         text += f", worst {percent(shares.min())}"
     return text + (f" ({known:g})" if known is not None else "")
+
+
+def every_seed(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows at lengths where a method has all its seeds, so that a curve is one of the same models throughout.
+
+    Args:
+        table: columns task, method, seed, length; frozen rows of one test set.
+    """
+    seeds = table.groupby(["task", "method"])["seed"].transform("nunique")
+    return table[table.groupby(["task", "method", "length"])["seed"].transform("nunique") == seeds]
+
+
+def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[int]) -> pd.DataFrame:
+    """What each choice changes: a row a choice, setting, task and method it was tried on, or one *not run*.
+
+    A cell reads `as frozen → as tried`, means over the seeds that have both.
+
+    Args:
+        table: rows of one preset and test set, the frozen ones (no settings) among them.
+        choices: what was chosen, and the settings that choose otherwise.
+        lengths: in digits.
+    """
+    frozen = table[table["settings"] == ""]
+    cells, rows = ("seeds", *map(str, lengths)), []
+    for choice in choices:
+        for settings in choice.tried:
+            said = {"point": choice.point, "tried": settings}
+            tried = table[table["settings"] == settings].merge(
+                frozen, on=["task", "method", "seed", "length"], suffixes=("", "_frozen")
+            )
+            if tried.empty:
+                rows.append(dict.fromkeys(("task", "method"), "not run") | said | dict.fromkeys(cells, "not run"))
+            for (task, method), group in tried.groupby(["task", "method"], sort=False):
+                row = {"task": task, "method": method} | said | {"seeds": group["seed"].nunique()}
+                for length in lengths:
+                    at = group[group["length"] == length]
+                    shares = [100 * at[f"correct{part}"] / at[f"samples{part}"] for part in ("_frozen", "")]
+                    row[str(length)] = (
+                        "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}".join(percent(s.mean()) for s in shares)
+                        if len(at)
+                        else "not run"
+                    )
+                rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:

@@ -1,7 +1,8 @@
 import pytest
 
-from abcnb.methods import METHODS
-from abcnb.paper import BESIDE, LENGTHS, PUBLISHED, published
+from abcnb.experiments import with_settings
+from abcnb.methods import METHODS, experiment, settings_of
+from abcnb.paper import BESIDE, CHOICES, LENGTHS, PUBLISHED, published
 from abcnb.tasks import TASKS
 
 
@@ -55,3 +56,18 @@ def test_every_row_is_a_percentage_at_every_length_of_a_known_method():
             assert len(row) == len(LENGTHS)
             assert all(cell is None or 0 <= cell <= 100 for cell in row)
     assert set(BESIDE) | set(BESIDE.values()) <= set(METHODS)
+
+
+@pytest.mark.parametrize("settings", [settings for choice in CHOICES for settings in choice.tried])
+def test_a_choice_names_its_settings_as_the_results_do(settings):
+    window = settings.startswith("window")
+    frozen = experiment("successor", "abs-place" if window else "abc-places")
+    assert settings_of(with_settings(frozen, settings.split())) == settings
+
+
+def test_choices_are_told_apart():
+    points = [choice.point for choice in CHOICES]
+    tried = [settings for choice in CHOICES for settings in choice.tried]
+    assert len(set(points)) == len(points) and len(set(tried)) == len(tried)
+    for choice in CHOICES:
+        assert len({choice.text, choice.code, choice.here}) > 1, choice.point

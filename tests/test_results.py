@@ -7,6 +7,7 @@ import pytest
 
 from abcnb import results
 from abcnb.evaluation import Score
+from abcnb.paper import Choice
 from abcnb.results import COLUMNS, comparison, percent, read, record, score_lines
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
@@ -154,6 +155,16 @@ def test_the_table_in_the_readme_is_current():
     assert inside.strip() == results.tables(results.read(REPOSITORY / "reports/results/accuracy.csv")).strip()
 
 
+def test_a_run_that_was_trained_again_has_one_time(tmp_path):
+    file = tmp_path / "accuracy.csv"
+    other = made_up(seed=1, run="4567")
+    elsewhere = made_up(length=15, hardware="a GPU")
+    record(file, [made_up(samples=200), made_up(length=10), other, elsewhere])
+    record(file, [made_up(train_seconds=2.5)])
+    found = {(row.seed, row.length): (row.samples, row.train_seconds) for row in read(file).itertuples()}
+    assert found == {(0, 6): (200, 2.5), (0, 10): (100, 2.5), (0, 15): (100, 1.5), (1, 6): (100, 1.5)}
+
+
 def test_more_samples_of_the_same_run_stay(tmp_path):
     """A later sweep with fewer samples does not replace a better measurement; another model's always does."""
     file = tmp_path / "accuracy.csv"
@@ -164,3 +175,43 @@ def test_more_samples_of_the_same_run_stay(tmp_path):
     assert read(file)["correct"].tolist() == [500]
     record(file, [made_up(samples=100, correct=50, run="fedcba")])
     assert read(file)[["samples", "run"]].values.tolist() == [[100, "fedcba"]]
+
+
+def test_a_curve_is_of_the_same_seeds_throughout():
+    rows = [("vanilla", 0, 6), ("vanilla", 1, 6), ("vanilla", 0, 7), ("rope", 0, 7)]
+    table = pd.DataFrame([dict(task="addition", method=m, seed=s, length=n) for m, s, n in rows])
+    kept = results.every_seed(table)
+    assert list(kept[["method", "seed", "length"]].itertuples(index=False, name=None)) == [*rows[:2], rows[3]]
+
+
+def test_effects_stand_beside_the_frozen_rows_of_the_same_seeds():
+    def scores(settings, seed, length, correct, task="successor"):
+        return dict(
+            task=task, method="abs-cpi", seed=seed, settings=settings, length=length, samples=200, correct=correct
+        )
+
+    table = pd.DataFrame(
+        [
+            scores("", 0, 6, 200),
+            scores("", 0, 60, 198),
+            scores("", 1, 60, 0),  # nobody tried seed 1 otherwise: it counts nowhere
+            scores("window.sides=both", 0, 6, 199),
+            scores("window.sides=both", 0, 60, 100),
+            scores("window.sides=both", 0, 6, 50, task="parity"),  # nothing frozen to stand beside
+        ]
+    )
+    choices = [
+        Choice("sides", "both", "past", "past", ("window.sides=both",)),
+        Choice("w", "1", "1", "1", ("window.w=2",)),
+    ]
+    found = results.effects(table, choices, (6, 20, 60))
+    assert found.to_dict("records") == [
+        {"task": "successor", "method": "abs-cpi", "point": "sides", "tried": "window.sides=both", "seeds": 1}
+        | {
+            "6": "100\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}99.50",
+            "20": "not run",
+            "60": "99.00\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}50.00",
+        },
+        {"task": "not run", "method": "not run", "point": "w", "tried": "window.w=2", "seeds": "not run"}
+        | dict.fromkeys(("6", "20", "60"), "not run"),
+    ]
