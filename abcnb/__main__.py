@@ -314,11 +314,18 @@ def reports_command(
 def bench_command(
     runs: Runs = Path("runs"),
     seed: Annotated[int, typer.Option(help="Of the runs that minutes and steps are read from.")] = 0,
+    device: Device = "cpu",
 ):
-    """Measure speed as ratios within one run, on one thread."""
-    from abcnb.bench import bench
+    """Measure speed as ratios within one run: on one thread, or training steps of the paper preset on a GPU."""
+    where = pick_device(device)
+    if where.type == "cuda":
+        from abcnb.bench_gpu import bench_gpu
 
-    print(bench(runs, seed))
+        print(bench_gpu(where))
+    else:
+        from abcnb.bench import bench
+
+        print(bench(runs, seed))
 
 
 def main() -> None:

@@ -111,12 +111,13 @@ class TorchDecoder(nn.Module):
         self.d_model = c.d_model
 
     def _embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.embedding(tokens) * self.d_model**0.5 + sinusoid(torch.arange(tokens.shape[1]), self.d_model)
+        index = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.embedding(tokens) * self.d_model**0.5 + sinusoid(index, self.d_model)
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Teacher-forced logits."""
         tokens = batch.decoder_input
-        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device)
         decoded = self.decoder(self._embed(tokens), self._embed(batch.source), tgt_mask=mask, tgt_is_causal=True)
         return self.head(decoded)
 

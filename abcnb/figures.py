@@ -151,8 +151,10 @@ def accuracy_by_length(
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
     styles = list(styles or dict.fromkeys(table["method"]))
-    for method, group in table.groupby("method", sort=False):
-        i = styles.index(method)
+    for i, method in enumerate(styles):
+        group = table[table["method"] == method]
+        if group.empty:
+            continue
         by_length = group.groupby("length")["exact_match"]
         mean, several = by_length.mean(), by_length.size().max() > 1
         low = by_length.min() if several else group.groupby("length")["low"].min()

@@ -293,8 +293,9 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, vocabulary_size)
         self.dropout = nn.Dropout(config.dropout)
-        # Biases without parameters are the same at every training step of one width.
-        self._whole_biases = lru_cache(maxsize=2)(self.biases_of)
+        # Biases without parameters are the same at every training step of one width. Compiled, they would be
+        # made anew at each, and what makes them asks the device for numbers.
+        self._whole_biases = torch.compiler.disable(lru_cache(maxsize=2)(self.biases_of))
 
     @property
     def device(self) -> torch.device:
@@ -394,12 +395,13 @@ class Transformer(nn.Module):
         rows = torch.arange(tokens.shape[1], device=tokens.device)
         biases = self.biases_of if self.learned_self is not None else self._whole_biases
         phase = self._draw_phase(layout, len(tokens)) if self.training else 0
+        whole = biases(len(rows), None, layout)
         memory = self.memory(batch.source, layout, phase)
         x = self.embed_target(tokens, rows, layout, phase)
         turned = self.angles(rows, layout)
-        whole = biases(len(rows), None, layout)
         return self.decode(x, turned, turned, memory, layout.columns, whole, None, recording)[0]
 
+    @torch.compiler.disable
     def _draw_phase(self, layout: Layout, batch: int) -> int | torch.Tensor:
         """What a training batch draws at random for its positions."""
         if self.indexed is not None:

@@ -13,7 +13,7 @@ ORDER = [
     "tokens", "layout", "tasks", "sampling", "carries", "biases", "lines", "positions", "learned_biases", "model",
     "attention", "lora", "decoding", "evaluation", "training", "calibration", "experiments", "cost", "methods",
     "sweep", "results", "store", "figures", "panel_figures", "panel_html", "panel", "retraining", "recalibration",
-    "explorer", "pages", "reports", "engines", "schedule", "reproduction", "bench", "__main__",
+    "explorer", "pages", "reports", "engines", "schedule", "reproduction", "bench", "bench_gpu", "__main__",
 ]  # fmt: skip
 BAGS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared", "base", "core"}
 

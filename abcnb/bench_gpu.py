@@ -1,0 +1,195 @@
+"""Speed of a training step on a GPU: against PyTorch's own model, the card's matrix rate, and many seeds at once.
+
+Runs on a CPU too, at a reduced size: that is how it is tested.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.synchronize import Barrier
+
+import torch
+import torch.nn.functional as F
+from torch import multiprocessing, nn
+from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+from torch.utils.flop_counter import FlopCounterMode
+
+from abcnb.bench import TorchDecoder
+from abcnb.experiments import Experiment, TaskData, build_model, hardware, written_biases
+from abcnb.methods import experiment
+from abcnb.model import Transformer
+from abcnb.tasks import Batch
+
+Step = Callable[[], object]
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def step_seconds(step: Step, device: torch.device, steps: int) -> float:
+    """Seconds a step: the best of three blocks of `steps`, each waited for once, after one to warm up."""
+    blocks = []
+    for _ in range(4):
+        started = time.perf_counter()
+        for _ in range(steps):
+            step()
+        _wait(device)
+        blocks.append((time.perf_counter() - started) / steps)
+    return min(blocks[1:])
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype, size: int) -> float:
+    """FLOP/s of a square matrix product on this device."""
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return 2 * size**3 / step_seconds(lambda: a @ b, device, 10)
+
+
+def _seeds(e: Experiment, count: int) -> list[Experiment]:
+    return [replace(e, seed=seed) for seed in range(count)]
+
+
+def _build(e: Experiment, device: torch.device) -> Transformer:
+    torch.manual_seed(e.seed)
+    return build_model(e, *written_biases(e)).to(device).train()
+
+
+def training_step(model: nn.Module, e: Experiment, device: torch.device) -> Step:
+    """A step as `training.train` makes it, its batch drawn on the device, in bf16 where that is a GPU."""
+    data, generator = TaskData(e, device), torch.Generator(device).manual_seed(e.seed)
+    trained = list(model.parameters())
+    optimizer = torch.optim.AdamW(trained, e.training.learning_rate, fused=True)
+
+    def step() -> torch.Tensor:
+        batch = data.train(e.training.batch_size, generator)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            logits = model(batch)
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.target.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(trained, e.training.clip)
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def step_of_all(models: list[Transformer], es: list[Experiment], device: torch.device) -> Step:
+    """A step of several seeds in one program: their weights stacked, the model mapped over them.
+
+    Each has its own batch and its own gradient norm, as when trained alone.
+
+    Args:
+        models: of equal sizes and biases, without a random phase (its draw is one number a batch).
+        es: their experiments, which differ in the seed alone.
+        device: that they are on.
+
+    Returns:
+        A step; it returns the losses, [models].
+    """
+    data = [TaskData(e, device) for e in es]
+    generators = [torch.Generator(device).manual_seed(e.seed) for e in es]
+    config, base = es[0].training, models[0]
+    weights, buffers = stack_module_state(models)
+    trained = list(weights.values())
+    optimizer = torch.optim.AdamW(trained, config.learning_rate, fused=True)
+
+    def loss_of(one, buffer, source, target, layout) -> torch.Tensor:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            logits = functional_call(base, (one, buffer), (Batch(source, target, layout),))
+        return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten())
+
+    def step() -> torch.Tensor:
+        batches = [d.train(config.batch_size, g) for d, g in zip(data, generators, strict=True)]
+        sources, targets = (torch.stack([getattr(b, name) for b in batches]) for name in ("source", "target"))
+        mapped = vmap(grad_and_value(loss_of), in_dims=(0, 0, 0, 0, None), randomness="different")
+        gradients, losses = mapped(weights, buffers, sources, targets, batches[0].layout)
+        norms = torch.stack([gradients[name].flatten(1).norm(dim=1) for name in weights]).norm(dim=0)
+        shrink = (config.clip / (norms + 1e-6)).clamp(max=1.0)
+        for name, weight in weights.items():
+            weight.grad = gradients[name] * shrink.view(-1, *[1] * (weight.dim() - 1))
+        optimizer.step()
+        return losses.detach()
+
+    return step
+
+
+def _train_in_process(e: Experiment, device: str, steps: int, barrier: Barrier) -> None:
+    torch.set_num_threads(1)
+    where = torch.device(device)
+    step = training_step(_build(e, where), e, where)
+    step()
+    _wait(where)
+    barrier.wait()
+    for _ in range(steps):
+        step()
+    _wait(where)
+    barrier.wait()
+
+
+def seconds_in_processes(es: list[Experiment], device: torch.device, steps: int) -> float:
+    """Seconds a step of all seeds, each trained in a process of its own on the same device."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(len(es) + 1)
+    workers = [context.Process(target=_train_in_process, args=(e, str(device), steps, barrier)) for e in es]
+    for worker in workers:
+        worker.start()
+    try:
+        barrier.wait(timeout=600)
+        started = time.perf_counter()
+        barrier.wait(timeout=600)
+        return (time.perf_counter() - started) / steps
+    finally:
+        for worker in workers:
+            worker.join(timeout=30)
+            worker.kill()
+
+
+def bench_step(e: Experiment, device: torch.device, steps: int, size: int) -> list[str]:
+    """Steps a second: eager, compiled, and as `torch.nn.TransformerDecoder`; the share of the matrix rate."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    model = _build(e, device)
+    batch = TaskData(e, device).train(e.training.batch_size, torch.Generator(device).manual_seed(0))
+    counter = FlopCounterMode(display=False)
+    with counter:
+        F.cross_entropy(model(batch).flatten(0, 1), batch.target.flatten()).backward()
+    flops, rate = counter.get_total_flops(), matrix_rate(device, dtype, size)
+    forms = {
+        "eager": model,
+        "torch.compile": torch.compile(_build(e, device)),
+        "torch.compile with CUDA graphs": torch.compile(_build(e, device), mode="reduce-overhead"),
+        "torch.nn.TransformerDecoder": TorchDecoder(e).to(device).train(),
+    }
+    if device.type != "cuda":
+        del forms["torch.compile with CUDA graphs"]
+    lines = [
+        f"{e.task} {e.method}, preset {e.preset}, batch {e.training.batch_size}, width {e.train_width}; "
+        f"{str(dtype).removeprefix('torch.')} matrix rate {rate / 1e12:.2f} TFLOP/s"
+    ]
+    for name, form in forms.items():
+        taken = step_seconds(training_step(form, e, device), device, steps)
+        share = 100 * flops / taken / rate
+        lines.append(f"  {name}: {1 / taken:.1f} steps/s, {share:.0f}% of the matrix rate")
+    return lines
+
+
+def bench_seeds(e: Experiment, device: torch.device, count: int, steps: int) -> list[str]:
+    """Model steps a second of several seeds: one after another, in one program, in processes."""
+    es = _seeds(e, count)
+    alone = step_seconds(training_step(_build(e, device), e, device), device, steps)
+    together = step_seconds(step_of_all([_build(x, device) for x in es], es, device), device, steps)
+    apart = seconds_in_processes(es, device, steps)
+    taken = {"one after another": count * alone, "in one program (vmap)": together, "in processes": apart}
+    lines = [f"{count} seeds of {e.task} {e.method}, preset {e.preset}, model steps/s:"]
+    return lines + [f"  {name}: {count / seconds:.1f}" for name, seconds in taken.items()]
+
+
+def bench_gpu(device: torch.device, preset: str = "paper", seeds: int = 8, steps: int = 20) -> str:
+    """All of the above for Vanilla Addition and Successor, as text."""
+    lines = [hardware(device)]
+    for task in ("successor", "addition"):
+        e = experiment(task, "vanilla", preset)
+        lines += bench_step(e, device, steps, 8192 if device.type == "cuda" else 512)
+        lines += bench_seeds(e, device, seeds, steps)
+    return "\n".join(lines)
