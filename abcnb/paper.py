@@ -152,5 +152,5 @@ CHOICES = (
     Choice("encoder layers", "1", "0", "0", ("model.encoder_layers=1",)),
     Choice("decoder layers", "6", "6", "2", ("model.decoder_layers=6",)),
     Choice("dropout", "0.3", "0.3", "0", ("model.dropout=0.3",)),
-    Choice("operands padded to", "61 digits", "61 digits", "7 digits", ("width=61",)),
+    Choice("operands padded to", "61 digits", "61 digits", "7 digits", ("width=61", "width=21")),
 )
