@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import jinja2
@@ -81,6 +82,11 @@ def mathml(formula: str, display: str = "inline") -> str:
     return text.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")  # ∞ is no operator
 
 
+def _anchor(heading: str) -> str:
+    """What a heading is linked to by; made of Jupyter's own anchor (hyphens for spaces) it is the same."""
+    return re.sub(r"[^\w]+", "-", unescape(heading).lower()).strip("-") or "section"
+
+
 class _Renderer(mistune.HTMLRenderer):
     """Headings with anchors, code in colours, links between documents turned into links between pages."""
 
@@ -108,7 +114,7 @@ class _Renderer(mistune.HTMLRenderer):
 
     def heading(self, text: str, level: int, **attributes) -> str:
         plain = self.put_back(re.sub(r"<[^>]+>", "", text), 0)
-        anchor = re.sub(r"[^\w]+", "-", unescape(plain).lower()).strip("-") or "section"
+        anchor = _anchor(plain)
         taken = sum(h["base"] == anchor for h in self.headings)
         id_ = f"{anchor}-{taken}" if taken else anchor
         html = Markup(self.put_back(text))
@@ -125,6 +131,9 @@ class _Renderer(mistune.HTMLRenderer):
     def link(self, text: str, url: str, title: str | None = None) -> str:
         path, hash_, anchor = url.partition("#")
         name = path.removesuffix(".ipynb")
+        if anchor and (not path or name in self.site.names):
+            anchor = _anchor(unquote(anchor))
+            url = f"#{anchor}"
         if name in self.site.names:
             if name not in self.site.ready:
                 return text

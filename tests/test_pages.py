@@ -96,6 +96,15 @@ def test_links_lead_to_pages_to_files_and_to_sites(site):
     assert hrefs == ["04_abs.html", "06_rpe_lora.html#x", "../../README.md", "https://e.org/", "#f"]
 
 
+def test_anchors_as_jupyter_writes_them_lead_to_the_heading(site):
+    written = Markdown(site)(
+        "## Lines or more, then?\n\n[a](#Lines-or-more,-then?) [b](04_abs.ipynb#Why-%24w%24?)"
+    )
+    hrefs = re.findall(r'href="([^"]+)"', written)
+    assert hrefs[0].removeprefix("#") in re.findall(r'id="([^"]+)"', written)
+    assert hrefs[1] == "04_abs.html#why-w"
+
+
 def test_a_document_without_a_page_is_not_linked_to(site):
     alone = Site(site.folder, site.sources, NAMES, frozenset({"05_abc"}))
     assert Markdown(alone)("[four](04_abs.ipynb)") == "<p>four</p>\n"
