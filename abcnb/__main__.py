@@ -14,9 +14,10 @@ import typer
 from abcnb import results
 from abcnb.carries import TEST_SETS
 from abcnb.evaluation import evaluate_kinds
-from abcnb.experiments import Run, fit, load_run, with_settings
+from abcnb.experiments import with_settings
 from abcnb.methods import METHODS, PRESETS, experiment
 from abcnb.paper import LENGTHS
+from abcnb.runs import Run, fit, load_run
 from abcnb.tasks import TASKS
 from abcnb.training import pick_device
 
@@ -296,7 +297,8 @@ def reports_command(
     reports: Annotated[Path, typer.Option(help="Folder for html/ and executed/.")] = Path("reports"),
 ):
     """Execute what is not current, in order, and write it as HTML pages."""
-    from abcnb.reports import Execution, clean_all, write_reports
+    from abcnb.cleaning import clean_all
+    from abcnb.reports import Execution, write_reports
 
     if clean:
         failures = clean_all()

@@ -13,12 +13,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from abcnb.calibration import CalibrationConfig, line_families, line_table, to_bias
 from abcnb.decoding import greedy_decode
 from abcnb.evaluation import wrong_tokens
-from abcnb.experiments import Experiment, TaskData, build_model, hardware, load_run, written_biases
+from abcnb.experiments import Experiment
 from abcnb.layout import natural_layout
 from abcnb.lines import Line, LineBias
 from abcnb.methods import experiment
 from abcnb.positions import sinusoid
 from abcnb.reproduction import MAIN_TASKS
+from abcnb.runs import TaskData, build_model, hardware, load_run, written_biases
 from abcnb.sampling import random_operands
 from abcnb.tasks import Batch
 from abcnb.training import learning_rate

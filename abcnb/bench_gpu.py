@@ -15,9 +15,10 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
 from abcnb.bench import TorchDecoder
-from abcnb.experiments import Experiment, TaskData, build_model, hardware, written_biases
+from abcnb.experiments import Experiment
 from abcnb.methods import experiment
 from abcnb.model import Transformer
+from abcnb.runs import TaskData, build_model, hardware, written_biases
 from abcnb.tasks import Batch
 
 Step = Callable[[], object]

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 import torch
 
 from abcnb import results
-from abcnb.experiments import Experiment, Run, fit
+from abcnb.experiments import Experiment
+from abcnb.runs import Run, fit
 from abcnb.training import pick_device
 
 ENGINES = ("local", "ray")

@@ -14,7 +14,6 @@ import torch
 
 from abcnb.attention import record
 from abcnb.decoding import greedy_decode
-from abcnb.experiments import Run
 from abcnb.layout import NO_PLACE, Layout, Steps
 from abcnb.lines import cross_window, self_window
 from abcnb.model import Transformer
@@ -22,6 +21,7 @@ from abcnb.panel import Panel, dropdown, picture, slider, table, text_field
 from abcnb.panel_figures import COLOURS, HeadMaps, cell_rows, shade, to_png
 from abcnb.positions import cyclic_phases
 from abcnb.recalibration import CalibrationPanel
+from abcnb.runs import Run
 from abcnb.tasks import TASKS, Batch, Task, get_task
 from abcnb.tokens import decode
 from abcnb.training import pick_device

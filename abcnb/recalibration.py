@@ -11,13 +11,14 @@ import torch
 from abcnb.biases import CLOSED
 from abcnb.calibration import AveragedAttention, CalibrationConfig, calibrate
 from abcnb.evaluation import Score
-from abcnb.experiments import Experiment, Run
+from abcnb.experiments import Experiment
 from abcnb.layout import Steps
 from abcnb.lines import DIRECTION_NAMES, FRAMES
 from abcnb.panel import Panel, dropdown, picture, slider, table, toggles
 from abcnb.panel_figures import HeadMaps, accuracy_curves, to_png
 from abcnb.panel_html import DIRECTIONS, PANEL_MIME, panel_data, panel_fragment
 from abcnb.retraining import Retraining
+from abcnb.runs import Run
 from abcnb.tasks import Task
 from abcnb.training import pick_device
 

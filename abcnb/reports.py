@@ -1,4 +1,4 @@
-"""The notebooks: executed in order, checked and cleaned for committing, and turned into HTML pages.
+"""The notebooks: executed in order and turned into HTML pages.
 
 <reports>/executed/<name>-<preset>.ipynb   as they ran; not committed
 <reports>/html/<name>.html, index.html     pages of the laptop preset; of another, in html-<preset>/
@@ -8,7 +8,6 @@ import ast
 import hashlib
 import json
 import platform
-import re
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -16,11 +15,9 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-import nbformat
 import papermill
 import torch
 from ipykernel.kernelspec import RESOURCES, get_kernel_dict
-from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from nbclient.exceptions import CellControlSignal, DeadKernelError
@@ -32,24 +29,15 @@ from traitlets import default
 
 import abcnb
 from abcnb import pages, results
-from abcnb.experiments import RUNS, hardware
+from abcnb.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
 from abcnb.methods import PRESETS
 from abcnb.paper import LENGTHS
+from abcnb.runs import RUNS, hardware
 from abcnb.training import pick_device, write_atomically
 
-NOTEBOOKS = RUNS.parent / "notebooks"
-COMMITTED_PRESET = "laptop"
 KERNEL_SECONDS, CELL_SECONDS = 120, 6 * 3600  # to start a kernel; for one cell, which may train many models
-MOST_CELLS, LONGEST_FUNCTION = 30, 10
-WIDGET = "application/vnd.jupyter.widget-view+json"
 
-_NOT_IN_NOTEBOOKS = {"__main__.py", "reports.py", "pages.py"}  # sources that no result depends on
-_KERNEL = {
-    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
-_EMBEDDED = re.compile(r"data:[\w/+.-]+;base64,[A-Za-z0-9+/=\\n]+")
-_ABSOLUTE = re.compile(r"(?<![\w.:/-])/(?:work|home|root|tmp|Users)/[^\s\"'\\<]*")
+_NOT_IN_NOTEBOOKS = {"__main__.py", "reports.py", "cleaning.py", "pages.py"}  # sources that no result depends on
 
 
 class _ThisPython(AsyncKernelManager):
@@ -80,167 +68,6 @@ class _Counting(NBClientEngine):
 
 
 papermill_engines.register("abcnb", _Counting)
-
-
-def find(wanted: list[str], folder: Path = NOTEBOOKS) -> list[Path]:
-    """Notebooks by number (`05` or `5`) or name, in reading order; all of them where none is wanted.
-
-    Raises:
-        ValueError: there is no such notebook.
-    """
-    files = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
-    known = {file.stem: file for file in files} | {file.stem[:2]: file for file in files}
-    missing = [name for name in wanted if name.zfill(2) not in known]
-    if missing or not files:
-        raise ValueError(
-            f"expected notebooks among {', '.join(file.stem for file in files)} in {folder}, got {missing[:1]}"
-        )
-    chosen = {known[name.zfill(2)] for name in wanted}
-    return [file for file in files if file in chosen or not wanted]
-
-
-def read(file: Path) -> NotebookNode:
-    """A notebook of format 4.5, in which every cell has an id."""
-    return nbformat.v4.upgrade(nbformat.read(file, as_version=4))
-
-
-def write(notebook: NotebookNode, file: Path) -> None:
-    """Write a notebook, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, lambda name: name.write_text(nbformat.writes(notebook) + "\n"))
-
-
-def _tagged(notebook: NotebookNode, tag: str) -> list[NotebookNode]:
-    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", [])]
-
-
-def clean(notebook: NotebookNode) -> NotebookNode:
-    """A copy to commit: outputs stay, what changes from one execution to the next goes.
-
-    What goes: widget state and widget views (an image or panel beside one stays), stderr (progress bars), the
-    injected parameters, timings and all other metadata but tags. Cells are counted 1, 2, 3, as after a restart.
-    """
-    cells, number = [], 0
-    for cell in notebook.cells:
-        tags = cell.metadata.get("tags", [])
-        if {"injected-parameters", "papermill-error-cell-tag"} & set(tags):
-            continue
-        kept = {"cell_type": cell.cell_type, "id": cell.id, "source": cell.source}
-        kept["metadata"] = {"tags": tags} if tags else {}
-        if cell.cell_type == "code":
-            number += cell.execution_count is not None
-            kept["execution_count"] = number if cell.execution_count is not None else None
-            kept["outputs"] = [_clean_output(output, kept["execution_count"]) for output in cell.outputs]
-            kept["outputs"] = [output for output in kept["outputs"] if output]
-        cells.append(kept)
-    return nbformat.from_dict({"cells": cells, "metadata": _KERNEL, "nbformat": 4, "nbformat_minor": 5})
-
-
-def _clean_output(output: NotebookNode, number: int | None) -> dict | None:
-    if output.output_type == "stream":
-        return None if output.name == "stderr" else dict(output)
-    if output.output_type == "error":
-        return dict(output)
-    data = {mime: content for mime, content in output.data.items() if mime != WIDGET}
-    if WIDGET in output.data and set(data) <= {"text/plain"}:
-        return None
-    counted = {"execution_count": number} if output.output_type == "execute_result" else {}
-    return {"output_type": output.output_type, "data": data, "metadata": {}} | counted
-
-
-def _statements(cell: NotebookNode) -> list[ast.stmt]:
-    return ast.parse(TransformerManager().transform_cell(cell.source)).body
-
-
-def _parameter_problems(notebook: NotebookNode, file: Path) -> list[str]:
-    cells = _tagged(notebook, "parameters")
-    if len(cells) != 1:
-        return [f"{len(cells)} cells tagged parameters, expected one"]
-    found = []
-    helped = {name: known["help"] for name, known in papermill.inspect_notebook(str(file)).items()}
-    for statement in _statements(cells[0]):
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
-        try:
-            value = ast.literal_eval(statement.value)
-        except (ValueError, AttributeError):
-            value = None
-        if not isinstance(target, ast.Name) or value is None:
-            found.append(f"the parameters cell holds more than literals: {ast.unparse(statement)}")
-            continue
-        if not helped.get(target.id):
-            found.append(f"parameter {target.id} has no help that papermill finds: end its line in a comment")
-        if target.id == "preset" and value != COMMITTED_PRESET:
-            found.append(f"preset is {value!r}, expected {COMMITTED_PRESET!r}")
-    return found
-
-
-def _code_problems(cell: NotebookNode, number: int) -> list[str]:
-    found = []
-    statements = _statements(cell)
-    for node in ast.walk(ast.Module(statements, [])):
-        if isinstance(node, ast.ClassDef):
-            found.append(f"code cell {number} defines a class: it belongs in the package")
-        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION:
-            found.append(f"code cell {number}: {node.name} has over {LONGEST_FUNCTION} lines")
-    if (
-        cell.execution_count is not None
-        and statements
-        and isinstance(statements[-1], ast.Expr)
-        and not cell.outputs
-    ):
-        found.append(f"code cell {number} ends in an expression but shows no output")
-    if any(output.output_type == "error" for output in cell.outputs):
-        found.append(f"code cell {number} failed")
-    return found
-
-
-def _text_problems(notebook: NotebookNode, file: Path) -> list[str]:
-    """What is wrong with links, the question, and paths of one machine."""
-    found = []
-    names = [other.name for other in find([], file.parent)]
-    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
-    if notebook.cells[0].cell_type != "markdown" or not all(pages.question(notebook)):
-        found.append("the first cell is not Markdown with a title and a **Question.**")
-    place = names.index(file.name)
-    for neighbour in names[max(place - 1, 0) : place] + names[place + 1 : place + 2]:
-        if not any(f"]({neighbour}" in text for text in texts):
-            found.append(f"no link to {neighbour}")
-    shown = [
-        (cell.source, [_without_images(output) for output in cell.get("outputs", [])]) for cell in notebook.cells
-    ]
-    path = _ABSOLUTE.search(_EMBEDDED.sub("", json.dumps(shown)))
-    return found + ([f"a path of one machine: {path[0]}"] if path else [])
-
-
-def _without_images(output: NotebookNode) -> dict:
-    data = {mime: content for mime, content in output.get("data", {}).items() if not mime.startswith("image/p")}
-    return dict(output) | {"data": data}
-
-
-def problems(file: Path) -> list[str]:
-    """What keeps a notebook from being committed, a line each; empty where nothing does."""
-    notebook = read(file)
-    found = [] if clean(notebook) == notebook else ["it is not clean: run python -m abcnb reports --clean"]
-    if len(notebook.cells) > MOST_CELLS:
-        found.append(f"{len(notebook.cells)} cells, expected at most {MOST_CELLS}")
-    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    left = sum(cell.execution_count is None for cell in codes)
-    if left:
-        found.append(f"{left} of {len(codes)} code cells were not executed")
-    for number, cell in enumerate(codes, 1):
-        found += _code_problems(cell, number)
-    return found + _parameter_problems(notebook, file) + _text_problems(notebook, file)
-
-
-def clean_all(folder: Path = NOTEBOOKS) -> list[str]:
-    """Clean the committed notebooks where they are; returns what is left to do by hand, a line each."""
-    left = []
-    for file in find([], folder):
-        notebook = read(file)
-        if clean(notebook) != notebook:
-            write(clean(notebook), file)
-        left += [f"{file.stem}: {problem}" for problem in problems(file)]
-    return left
 
 
 def _commit() -> str:

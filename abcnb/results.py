@@ -12,9 +12,9 @@ from filelock import FileLock
 
 from abcnb.cost import training_flops
 from abcnb.evaluation import Score, wilson_interval
-from abcnb.experiments import Run
 from abcnb.methods import settings_of
 from abcnb.paper import LENGTHS, Choice, published
+from abcnb.runs import Run
 from abcnb.training import write_atomically
 
 COLUMNS = [

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from abcnb.evaluation import Score
-from abcnb.experiments import Experiment, Run, fit
+from abcnb.experiments import Experiment
+from abcnb.runs import Run, fit
 from abcnb.training import CHECKPOINT, pick_device
 
 _one_at_a_time = threading.Lock()

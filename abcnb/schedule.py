@@ -15,8 +15,9 @@ from rich.text import Text
 
 from abcnb import results
 from abcnb.engines import Ended, Engine, Job
-from abcnb.experiments import Experiment, Run
+from abcnb.experiments import Experiment
 from abcnb.methods import settings_of
+from abcnb.runs import Run
 
 ATTEMPTS = 2
 

@@ -18,8 +18,9 @@ from safetensors.torch import load_file, save_file
 from abcnb import results
 from abcnb.carries import TEST_SETS
 from abcnb.evaluation import Score
-from abcnb.experiments import RUNS, Experiment, Run, fit
+from abcnb.experiments import Experiment
 from abcnb.methods import settings_of
+from abcnb.runs import RUNS, Run, fit
 from abcnb.training import pick_device
 
 REPORTS = RUNS.parent / "reports"

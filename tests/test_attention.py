@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from abcnb.attention import by_distance, reading, record, share_on_place
-from abcnb.experiments import build_model, written_biases
 from abcnb.lines import cross_window
 from abcnb.methods import experiment
+from abcnb.runs import build_model, written_biases
 from abcnb.sampling import random_operands
 from abcnb.tasks import get_task
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from abcnb.bench_gpu import bench_gpu, bench_seeds, step_of_all, training_step
-from abcnb.experiments import TaskData, build_model, with_settings, written_biases
+from abcnb.experiments import with_settings
 from abcnb.methods import experiment
+from abcnb.runs import TaskData, build_model, written_biases
 from abcnb.training import train
 
 CPU = torch.device("cpu")

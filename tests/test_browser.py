@@ -12,7 +12,7 @@ import papermill
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from abcnb import reports
+from abcnb import cleaning, reports
 
 CHROMIUM = shutil.which("chromium")
 TOKEN = "of-this-test"
@@ -102,7 +102,7 @@ def report(tmp_path_factory):
     parameters = 'preset = "laptop"  # smoke, laptop or paper\nruns_dir = ""  # folder of trained models'
     shown = """from pathlib import Path
 
-from abcnb.experiments import fit
+from abcnb.runs import fit
 from abcnb.explorer import calibration_panel
 from abcnb.methods import experiment
 
@@ -115,7 +115,7 @@ calibration_panel(run, runs, "cpu", 20)"""
         new_markdown_cell("## The panel\n\n$$d_l = \\sum_{(i,j) \\in l} \\bar{A}_{i,j}$$"),
         new_code_cell(shown),
     ]
-    reports.write(new_notebook(cells=cells, metadata=reports._KERNEL), folder / "notebooks" / "05_panel.ipynb")
+    cleaning.write(new_notebook(cells=cells, metadata=cleaning.KERNEL), folder / "notebooks" / "05_panel.ipynb")
     execution = reports.Execution("smoke", folder / "runs", folder / "reports", "cpu")
     assert reports.write_reports(execution, [], folder=folder / "notebooks") == []
     return execution.pages() / "05_panel.html"

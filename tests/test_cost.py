@@ -7,8 +7,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from abcnb.cost import forward_flops, training_flops
-from abcnb.experiments import TaskData, build_model, with_settings, written_biases
+from abcnb.experiments import with_settings
 from abcnb.methods import experiment
+from abcnb.runs import TaskData, build_model, written_biases
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import torch
 
 from abcnb import training
 from abcnb.calibration import CalibrationConfig, calibrate
-from abcnb.experiments import fit, load_run
 from abcnb.explorer import (
     answer,
     attention_panel,
@@ -30,6 +29,7 @@ from abcnb.lines import DIRECTION_NAMES
 from abcnb.methods import experiment
 from abcnb.panel_html import PANEL_MIME, panel_data, panel_fragment
 from abcnb.recalibration import TESTED_LENGTHS, lines_of, longest_trained, setting_name
+from abcnb.runs import fit, load_run
 from abcnb.tasks import TASKS, get_task
 
 # Not those of `methods`: what these tests say must not change when a method does.

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from abcnb.experiments import fit, load_run
 from abcnb.lora import LoRAConfig, LowRankLinear, add_adapters
 from abcnb.methods import experiment
 from abcnb.model import ModelConfig, Transformer
+from abcnb.runs import fit, load_run
 
 
 def test_an_adapter_adds_b_times_a():

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from abcnb.experiments import TaskData, build_model, fit, with_settings, written_biases
+from abcnb.experiments import with_settings
 from abcnb.methods import experiment
+from abcnb.runs import TaskData, build_model, fit, written_biases
 from abcnb.training import train
 
 REDUCED = [

@@ -2,27 +2,17 @@ import json
 import shutil
 import sys
 
-import nbformat
 import papermill
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_markdown_cell, new_output
 
 from abcnb import reports
 from abcnb.__main__ import main
-from abcnb.reports import Execution, build_pages, clean, clean_all, find, problems, read, write, write_reports
+from abcnb.cleaning import find, problems, read, write
+from abcnb.reports import Execution, build_pages, write_reports
+from tests.little import LINKS, PARAMETERS, little
 
-PARAMETERS = """preset = "laptop"  # smoke, laptop or paper
-runs_dir = ""  # folder of trained models
-stored = True  # use what is committed"""
 WHERE = "import os\nimport sys\n\nfrom abcnb.tokens import decode\n\nos.getcwd(), sys.executable"
-LINKS = {"01_first": "[next](02_second.ipynb)", "02_second": "[before](01_first.ipynb)"}
-
-
-def little(title, link, *sources):
-    cells = [new_markdown_cell(f"# {title}\n\n**Question.** Is {title} right?")]
-    cells.append(new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}))
-    cells += [new_code_cell(source) for source in sources]
-    return new_notebook(cells=[*cells, new_markdown_cell(link)], metadata=reports._KERNEL)
 
 
 @pytest.fixture(scope="module")
@@ -188,11 +178,6 @@ def test_written_back_outputs_are_clean_and_of_the_committed_preset(folder, tmp_
     assert execution.is_current(first), "outputs do not decide"
 
 
-@pytest.mark.parametrize("wanted", [["01", "2"], ["02_second", "01"], []])
-def test_notebooks_are_found_by_number_or_name_in_order(folder, wanted):
-    assert [file.stem for file in find(wanted, folder)] == ["01_first", "02_second"]
-
-
 def test_unknown_names_are_refused(folder, execution):
     with pytest.raises(ValueError, match=r"expected notebooks among 01_first, 02_second .*'7'"):
         write_reports(execution, ["7"], folder=folder)
@@ -227,106 +212,3 @@ def test_the_command_says_where_the_index_is_and_exits_1_after_a_failure(execute
     assert written.out.splitlines()[-1] == str(executed.pages() / "index.html")
     failed = [line for line in written.err.splitlines() if line.startswith("failed: ")]
     assert failed == ["failed: 01_first: cell [3]: ZeroDivisionError: division by zero"]
-
-
-# --- what is committed
-
-
-def dirty(tmp_path):
-    notebook = little("01_first", LINKS["01_first"], "preset")
-    view = {reports.WIDGET: {"model_id": "1"}, "text/plain": "VBox()"}
-    shown = [
-        new_output("stream", name="stderr", text="100%| 3.2 s"),
-        new_output("display_data", view, metadata={"image/png": {"width": 3}}),
-        new_output("display_data", view | {"image/png": "aGk=", reports.pages.PANEL: "<p></p>"}),
-        new_output("execute_result", {"text/plain": "'laptop'"}, execution_count=17),
-    ]
-    notebook.cells[2].update(outputs=shown, execution_count=17)
-    notebook.cells[2].metadata.update(
-        execution={"iopub.execute_input": "2026"}, papermill={"duration": 3}, tags=[]
-    )
-    notebook.cells[1].execution_count = 4
-    notebook.cells.insert(2, new_code_cell("preset = 'smoke'", metadata={"tags": ["injected-parameters"]}))
-    notebook.metadata.update(widgets={"state": {}}, papermill={"duration": 1.5}, abcnb={})
-    notebook.metadata.language_info["version"] = "3.11.9"
-    return notebook
-
-
-def test_cleaning_keeps_outputs_and_drops_what_changes_with_every_execution(tmp_path):
-    cleaned = clean(dirty(tmp_path))
-    nbformat.validate(cleaned)
-    assert cleaned.metadata == nbformat.from_dict(reports._KERNEL)
-    assert [cell.metadata for cell in cleaned.cells] == [{}, {"tags": ["parameters"]}, {}, {}]
-    assert [cell.execution_count for cell in cleaned.cells if cell.cell_type == "code"] == [1, 2]
-    panel, result = cleaned.cells[2].outputs
-    assert set(panel.data) == {"image/png", "text/plain", reports.pages.PANEL} and panel.metadata == {}
-    assert result.execution_count == 2 and result.data == {"text/plain": "'laptop'"}
-    assert clean(cleaned) == cleaned
-
-
-def test_cleaning_in_place_tells_what_is_left(folder, tmp_path):
-    write(dirty(tmp_path), folder / "01_first.ipynb")
-    assert "it is not clean" in problems(folder / "01_first.ipynb")[0]
-    left = clean_all(folder)
-    assert left == ["02_second: 2 of 2 code cells were not executed"]
-
-
-def test_a_clean_file_is_left_as_it_is(folder, tmp_path):
-    write(clean(dirty(tmp_path)), folder / "01_first.ipynb")
-    text = json.dumps(json.loads((folder / "01_first.ipynb").read_text()), indent=4)
-    (folder / "01_first.ipynb").write_text(text)
-    clean_all(folder)
-    assert (folder / "01_first.ipynb").read_text() == text
-
-
-def told(folder, change):
-    """The problems of a good notebook after a change to it."""
-    notebook = clean(dirty(None))
-    change(notebook)
-    write(notebook, folder / "01_first.ipynb")
-    return problems(folder / "01_first.ipynb")
-
-
-def set_source(number, source):
-    return lambda notebook: notebook.cells[number].update(source=source)
-
-
-@pytest.mark.parametrize(
-    "change, problem",
-    [
-        (
-            lambda n: n.cells.extend(new_markdown_cell("x", id=f"x{i}") for i in range(27)),
-            "31 cells, expected at most 30",
-        ),
-        (lambda n: n.cells[1].update(metadata={}), "0 cells tagged parameters, expected one"),
-        (set_source(1, 'preset = "laptop"'), "parameter preset has no help"),
-        (set_source(1, 'preset = "smoke"  # which'), "preset is 'smoke', expected 'laptop'"),
-        (set_source(1, "samples = 10 * 5  # how many"), "holds more than literals: samples = 10 * 5"),
-        (set_source(1, "import os"), "holds more than literals: import os"),
-        (set_source(2, "class Model:\n    pass"), "code cell 2 defines a class"),
-        (set_source(2, "def f():\n" + "    x = 1\n" * 10), "f has over 10 lines"),
-        (lambda n: n.cells[2].update(execution_count=None, outputs=[]), "1 of 2 code cells were not executed"),
-        (lambda n: n.cells[2].update(outputs=[]), "code cell 2 ends in an expression but shows no output"),
-        (lambda n: n.cells[2].update(outputs=[new_output("error")]), "code cell 2 failed"),
-        (set_source(0, "# Title\n\nNo question"), "not Markdown with a title and a **Question.**"),
-        (set_source(3, "[other](../README.md)"), "no link to 02_second.ipynb"),
-        (set_source(3, "[next](02_second.ipynb), see /home/me/x.csv"), "a path of one machine: /home/me/x.csv"),
-        (lambda n: n.metadata.update(widgets={}), "it is not clean"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_keeps_a_notebook_from_being_committed(folder, change, problem):
-    assert told(folder, lambda notebook: None) == []
-    found = told(folder, change)
-    assert len(found) == 1 and problem in found[0], found
-
-
-def test_images_and_addresses_are_no_paths_of_one_machine(folder):
-    def change(notebook):
-        data = {
-            "image/png": "AA/tmp/AA",
-            "text/html": "<img src='data:image/png;base64,AA/home/AA'> https://e.org/home/x",
-        }
-        notebook.cells[2].outputs = [new_output("display_data", data)]
-
-    assert told(folder, change) == []

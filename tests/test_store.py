@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from abcnb import results, store
-from abcnb.experiments import fit
 from abcnb.methods import experiment
+from abcnb.runs import fit
 from abcnb.store import Store, commit_run, open_store
 
 WANTED = experiment("successor", "abc-places", "smoke")
@@ -24,7 +24,7 @@ def no_training(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("trained, though it was there")
 
-    monkeypatch.setattr("abcnb.experiments.train", refuse)
+    monkeypatch.setattr("abcnb.runs.train", refuse)
 
 
 def reports_with(tmp_path, run, committed=True):

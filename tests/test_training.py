@@ -8,8 +8,8 @@ from safetensors import safe_open
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from abcnb import training
-from abcnb.experiments import TaskData, build_model, written_biases
 from abcnb.methods import experiment
+from abcnb.runs import TaskData, build_model, written_biases
 from abcnb.sampling import split_numbers
 from abcnb.tokens import decode
 from abcnb.training import CHECKPOINT, TrainingConfig, learning_rate, pick_device, train, write_atomically
