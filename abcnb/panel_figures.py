@@ -23,9 +23,8 @@ COLOURS = sns.color_palette("colorblind")
 MARKERS = "os^DvPX*"
 CLOSED_COLOUR = "0.8"
 WIDTH = 9.6  # inches of the maps' figure
-LEAST_PIXELS = (
-    1.3  # a cell's side; where cells are smaller they are pooled, or thin lines would fall between pixels
-)
+# A cell's side; where cells are smaller they are pooled, or thin lines would fall between pixels.
+LEAST_PIXELS = 1.3
 _drawing = threading.Lock()
 
 

@@ -12,9 +12,10 @@ from filelock import FileLock
 
 from abcnb.cost import training_flops
 from abcnb.evaluation import Score, wilson_interval
-from abcnb.methods import settings_of
-from abcnb.paper import LENGTHS, Choice, published
+from abcnb.methods import METHODS, settings_of
+from abcnb.paper import LENGTHS, PUBLISHED, Choice, published
 from abcnb.runs import Run
+from abcnb.tasks import TASKS
 from abcnb.training import write_atomically
 
 COLUMNS = [
@@ -158,6 +159,24 @@ def _cell(shares: pd.Series, known: float | None) -> str:
     return text + (f" ({known:g})" if known is not None else "")
 
 
+def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd.DataFrame:
+    """Measured beside published at one length: one row a method, one column for each of the paper's tasks.
+
+    Cells as of `beside_published`; the seeds are the fewest and the most that a task has.
+    """
+    rows = []
+    for method, group in table[table["task"].isin(PUBLISHED)].groupby("method", sort=False):
+        seeds = group.groupby("task")["seed"].nunique()
+        fewest_most = sorted({seeds.min(), seeds.max()})
+        row = {"method": method, "seeds": " to ".join(map(str, fewest_most))}
+        for task in PUBLISHED:
+            at = group[(group["task"] == task) & (group["length"] == length)]
+            known = published(task, method, length) if with_published else None
+            row[task] = _cell(100 * at["correct"] / at["samples"], known)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def every_seed(table: pd.DataFrame) -> pd.DataFrame:
     """The rows at lengths where a method has all its seeds, so that a curve is one of the same models throughout.
 
@@ -202,11 +221,21 @@ def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[in
     return pd.DataFrame(rows)
 
 
+def markdown(table: pd.DataFrame) -> str:
+    """A table as Markdown."""
+    lines = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in table.itertuples(index=False)])
+
+
 def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
     """`beside_published` of a test set as Markdown."""
-    found = beside_published(table[table["test_set"] == test_set], lengths, test_set == "random")
-    lines = ["| " + " | ".join(found.columns) + " |", "|" + "---|" * len(found.columns)]
-    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in found.itertuples(index=False)])
+    return markdown(beside_published(table[table["test_set"] == test_set], lengths, test_set == "random"))
+
+
+def in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows in the order in which tasks and methods are registered."""
+    order = {name: place for names in (TASKS, METHODS) for place, name in enumerate(names)}
+    return table.sort_values(["task", "method"], key=lambda names: names.map(order), kind="stable")
 
 
 def tables(table: pd.DataFrame) -> str:
@@ -214,31 +243,54 @@ def tables(table: pd.DataFrame) -> str:
 
     Rows of changed settings are left out.
     """
+    return "\n\n".join(text for group in _presets(table) for text in (_made_with(group), *_all_lengths(group)))
+
+
+def overview(table: pd.DataFrame) -> str:
+    """All tasks side by side at the longest of the paper's lengths, `tables` folded away below; as Markdown."""
     parts = []
-    table = table[table["settings"] == ""]
-    for preset, group in table.groupby("preset", sort=False):
-        random = group[group["test_set"] == "random"]
-        parts.append(
-            f"Preset `{preset}`, seeds {', '.join(map(str, sorted(set(group['seed']))))}, "
-            f"{random['samples'].max():,} samples a length, on {', '.join(sorted(set(group['hardware'])))}. "
-            f"Percent exact match over the whole output; published numbers in parentheses.\n\n"
-            f"{comparison(random, LENGTHS)}"
-        )
-        carry = group[group["test_set"] == "carry"]
-        if len(carry):
-            parts.append(
-                f"Hard cases (`carry`, up to {carry['samples'].max():,} a length: full and random carry chains, "
-                f"unequal operands, zeros inside, 99…9 + 1 and the like):\n\n"
-                f"{comparison(carry, LENGTHS, 'carry')}"
-            )
+    for group in _presets(table):
+        parts.append(_made_with(group))
+        for test_set, title in (("random", "random digits"), ("carry", "hard cases (`carry`)")):
+            shown = group[group["test_set"] == test_set]
+            if len(shown):
+                parts.append(f"**{LENGTHS[-1]} digits, {title}:**")
+                parts.append(markdown(by_task(shown, LENGTHS[-1], test_set == "random")))
+        parts += ["<details><summary>Every task and length</summary>", *_all_lengths(group), "</details>"]
     return "\n\n".join(parts)
+
+
+def _presets(table: pd.DataFrame) -> list[pd.DataFrame]:
+    frozen = in_order(table[table["settings"] == ""])
+    return [group for _, group in frozen.groupby("preset", sort=False)]
+
+
+def _made_with(group: pd.DataFrame) -> str:
+    random = group[group["test_set"] == "random"]
+    return (
+        f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, sorted(set(group['seed']))))}, "
+        f"{random['samples'].max():,} samples a length, on {', '.join(sorted(set(group['hardware'])))}. "
+        "Percent exact match over the whole output; published numbers in parentheses."
+    )
+
+
+def _all_lengths(group: pd.DataFrame) -> list[str]:
+    parts = [comparison(group, LENGTHS)]
+    carry = group[group["test_set"] == "carry"]
+    if len(carry):
+        parts.append(
+            f"Hard cases (`carry`, up to {carry['samples'].max():,} a length: full and random carry chains, "
+            "unequal operands, zeros inside, 99…9 + 1 and the like):"
+        )
+        parts.append(comparison(carry, LENGTHS, "carry"))
+    return parts
 
 
 TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of table -->"
 
 
 def write_table(csv: Path, document: Path) -> None:
-    """Replace the part of a document between the table's marks by the tables of a CSV.
+    """Replace the part of a document between the table's marks by the overview of a CSV.
 
     Raises:
         ValueError: the document has no such marks.
@@ -247,7 +299,7 @@ def write_table(csv: Path, document: Path) -> None:
     _, ends, after = rest.partition(TABLE_ENDS)
     if not begins or not ends:
         raise ValueError(f"expected the marks {TABLE_BEGINS} and {TABLE_ENDS} in {document}")
-    text = f"{before}{TABLE_BEGINS}\n{tables(read(csv))}\n{TABLE_ENDS}{after}"
+    text = f"{before}{TABLE_BEGINS}\n{overview(read(csv))}\n{TABLE_ENDS}{after}"
     write_atomically(document, lambda name: name.write_text(text))
 
 

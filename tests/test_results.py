@@ -120,6 +120,37 @@ def test_comparison_of_a_made_up_table():
     assert comparison(table, (60,), "carry").splitlines()[2:] == ["| addition | rpe | 1 | 1.00 |"]
 
 
+def test_the_overview_shows_tasks_side_by_side_and_folds_all_lengths_away():
+    rows = [
+        made_up("addition", "rope", 0, 60, 1, 10_000),
+        made_up("n-by-1", "vanilla", 0, 60, 0, 10_000),
+        made_up("addition", "vanilla", 0, 60, 3, 10_000),
+        made_up("addition", "vanilla", 1, 60, 5, 10_000),
+        made_up("addition", "vanilla", 0, 60, 7, 100, test_set="carry"),
+        made_up("listops-sm", "vanilla", 0, 60, 9, 100),
+        made_up("addition", "vanilla", 2, 60, 10_000, 10_000, settings="width=61"),
+    ]
+    text = results.overview(pd.DataFrame(rows))
+    above, folded, below = text.partition("<details>")
+    assert [line for line in above.splitlines() if line.startswith("|")] == [
+        "| method | seeds | successor | addition | parity | n-by-1 |",
+        "|---|---|---|---|---|---|",
+        "| vanilla | 1 to 2 | not run | 0.04, worst 0.03 (0) | not run | 0.00 (0) |",
+        "| rope | 1 | not run | 0.01 (0) | not run | not run |",
+        "| method | seeds | successor | addition | parity | n-by-1 |",
+        "|---|---|---|---|---|---|",
+        "| vanilla | 1 | not run | 7.00 | not run | not run |",
+    ]
+    assert folded and "| listops-sm | vanilla | 1 |" in below and below.rstrip().endswith("</details>")
+    listed = [line.split(" | ")[:2] for line in below.splitlines() if line.startswith("| ")]
+    assert listed[1:5] == [
+        ["| addition", "vanilla"],
+        ["| addition", "rope"],
+        ["| n-by-1", "vanilla"],
+        ["| listops-sm", "vanilla"],
+    ]
+
+
 def test_published_numbers_do_not_stand_beside_carry_chains():
     table = pd.DataFrame([made_up("addition", "vanilla", length=60, correct=3, test_set="carry")])
     assert "(" not in comparison(table, (60,), "carry")
@@ -152,7 +183,7 @@ def test_the_table_in_the_readme_is_current():
     readme = REPOSITORY / "README.md"
     text = readme.read_text()
     inside = text.partition(results.TABLE_BEGINS)[2].partition(results.TABLE_ENDS)[0]
-    assert inside.strip() == results.tables(results.read(REPOSITORY / "reports/results/accuracy.csv")).strip()
+    assert inside.strip() == results.overview(results.read(REPOSITORY / "reports/results/accuracy.csv")).strip()
 
 
 def test_a_run_that_was_trained_again_has_one_time(tmp_path):
