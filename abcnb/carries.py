@@ -154,7 +154,7 @@ def carry_cases(task: Task, length: int, samples: int = SAMPLES) -> dict[str, Op
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "carry")
     width = task.digits_at(length)
-    pairs = task.operands == 2 and task.second_width(2) == 2
+    pairs = task.operands == 2 and not task.single_digit_second
     makers = _PAIRS if pairs else _NUMBERS
     count = max(1, samples // len(makers))
     cases = {}

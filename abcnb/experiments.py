@@ -5,16 +5,18 @@ An `Experiment` says everything that decides a model but the hardware; its diges
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from abcnb.calibration import CalibrationConfig
 from abcnb.lora import LoRAConfig
 from abcnb.model import ModelConfig
-from abcnb.sampling import check_numbers
+from abcnb.sampling import check_numbers, smallest_width
 from abcnb.tasks import Task, get_task
 from abcnb.training import TrainingConfig
 
+LABELS = ("task", "method", "preset")  # what settings leave alone
 BIASES = ("none", "alibi", "alibi-cross", "window", "calibrated")
 
 
@@ -34,7 +36,8 @@ class Experiment:
         task, method, preset, seed: its names; method and preset are labels, the rest decides.
         base: of the digits; 0 is the task's own.
         form: `natural` or `aligned` (the paper aligns for ABS only).
-        width: digits that operands are padded to in training; 0 is the training length + 1.
+        width: digits that operands are padded to in training; 0 is the training length + 1, or more where the
+            results of the training numbers take more.
         train_numbers: `uniform`, `even`, `carry` or `long`.
         bias: `none`, `alibi` (self-attention), `alibi-cross` (both), `window` (ABS) or `calibrated` (ABC).
         model, training, window: as they say.
@@ -71,11 +74,21 @@ class Experiment:
             raise ValueError("the window is given exactly where the bias is 'window'")
         if (self.bias == "calibrated") != (self.calibration is not None and self.interpolation is not None):
             raise ValueError("calibration and interpolation are given exactly where the bias is 'calibrated'")
-        if self.interpolation and self.interpolation.model.heads != self.model.heads:
+        if self.model.rotary_width not in (0, self.train_width):
             raise ValueError(
-                f"expected as many heads as the interpolating model's {self.interpolation.model.heads}, "
-                f"got {self.model.heads}"
+                f"expected model.rotary_width 0 or the training width {self.train_width}, "
+                f"got {self.model.rotary_width}"
             )
+        if self.interpolation:
+            ours, its = (
+                {"task": e.task, "base": e.get_task().base, "form": e.form, "heads": e.model.heads}
+                for e in (self, self.interpolation)
+            )
+            for name in ours:
+                if ours[name] != its[name]:
+                    raise ValueError(
+                        f"expected the {name} of the interpolating model, {its[name]!r}, got {ours[name]!r}"
+                    )
         if self.lora and (not self.interpolation or self.interpolation.model != self.model):
             raise ValueError("adapters need an interpolation with the same model config: the model they adapt")
 
@@ -86,7 +99,8 @@ class Experiment:
     @property
     def train_width(self) -> int:
         """Digits that operands are padded to in training."""
-        return self.width or self.get_task().train_length + 1
+        task = self.get_task()
+        return self.width or max(task.train_length + 1, smallest_width(task, self.train_numbers))
 
     @property
     def frame(self) -> str:
@@ -142,45 +156,49 @@ def from_dict(kind: type, content: dict) -> Any:
         raise ValueError(f"expected the keys of {kind.__name__}: {error}") from error
 
 
-def with_settings(experiment: Experiment, settings: list[str]) -> Experiment:
+SHARED = ("seed", "base", "form", "width", "model.heads")  # with the interpolating model
+
+
+def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
     """Apply `key=value` settings, keys with dots for nested configs, e.g. `training.steps=200`.
 
-    `interpolation.…` reaches the experiment that ABC calibrates. What the interpolating and the retrained
-    model must share (the task, its base, the width and the heads) is set for both by the plain key.
+    `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the two models share (the
+    seed, base, form, width and heads; with LoRA all of `model`) is set for both by the plain key.
 
     Raises:
-        ValueError: not `key=value`, an unknown key, or a value of the wrong type.
+        ValueError: not `key=value`, an unknown key, a value of the wrong type, or an experiment that cannot be.
     """
+    content = asdict(experiment)
     for setting in settings:
-        key, equals, text = setting.partition("=")
+        key, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise ValueError(f"expected a setting of the form key=value, got {setting!r}")
-        key, text = key.strip(), text.strip()
-        if key in ("base", "width", "model.heads", "seed") and experiment.interpolation:
-            # Both at once: an experiment checks that they agree.
-            inner = _set(experiment.interpolation, key, text, key)
-            apart = _set(replace(experiment, bias="none", calibration=None, interpolation=None), key, text, key)
-            experiment = replace(
-                apart, bias=experiment.bias, calibration=experiment.calibration, interpolation=inner
-            )
-        else:
-            experiment = _set(experiment, key, text, key)
-    return experiment
+        _set(content, key, text)
+        if content["interpolation"] and (key in SHARED or (content["lora"] and key.startswith("model."))):
+            _set(content["interpolation"], key, text)
+    return from_dict(Experiment, content)
 
 
-def _set(config: Any, path: str, text: str, full: str) -> Any:
-    name, _, rest = path.partition(".")
-    names = [f.name for f in fields(config)]
-    if name not in names or name in ("task", "method", "preset"):
-        allowed = ", ".join(n for n in names if n not in ("task", "method", "preset"))
-        raise ValueError(f"expected a key among {allowed}, got {full!r}")
-    current = getattr(config, name)
-    if is_dataclass(current) and rest:
-        return replace(config, **{name: _set(current, rest, text, full)})
-    if is_dataclass(current) or rest or current is None:
-        inner = f" such as {name}.{fields(current)[0].name}" if is_dataclass(current) else ""
-        raise ValueError(f"expected a key with a single value{inner}, got {full!r}")
-    return replace(config, **{name: _parse(current, text, full)})
+def _set(content: dict, key: str, text: str) -> None:
+    """Set one value of an experiment's JSON form, in place."""
+    *parents, name = key.split(".")
+    for parent in parents:
+        if parent in content and content[parent] is None:
+            raise ValueError(f"expected a key that this method has, got {key!r}: it has no {parent}")
+        if not isinstance(content.get(parent), dict):
+            raise ValueError(f"expected a key among {_keys(content)}, got {key!r}")
+        content = content[parent]
+    if name not in content or name in LABELS:
+        raise ValueError(f"expected a key among {_keys(content)}, got {key!r}")
+    current = content[name]
+    if current is None or isinstance(current, dict):
+        inner = f" such as {name}.{next(iter(current))}" if current else ""
+        raise ValueError(f"expected a key with a single value{inner}, got {key!r}")
+    content[name] = _parse(current, text, key)
+
+
+def _keys(content: dict) -> str:
+    return ", ".join(name for name in content if name not in LABELS)
 
 
 def _parse(current: Any, text: str, key: str) -> Any:

@@ -44,7 +44,7 @@ def example_input(task: Task) -> str:
     )
     if task.operands == 1:
         return task.symbol + first
-    return first + task.symbol + second[: task.second_width(len(second))][-len(second) :]
+    return first + task.symbol + second[: task.widths(len(second))[1]]
 
 
 def column_kinds(source: str, layout: Layout) -> list[str]:

@@ -41,6 +41,15 @@ def numbers_of_length(numbers: torch.Tensor, length: int, base: int) -> torch.Te
     return numbers[(numbers >= low) & (numbers < base**length)]
 
 
+def smallest_width(task: Task, kind: str) -> int:
+    """Digits that the largest result of training numbers takes."""
+    longest = task.train_length * (LONG_FACTOR if kind == "long" else 1)
+    largest = LARGEST if kind == "uniform" else task.base**longest - 1
+    if task.operands == 1:
+        return length_of(largest + 1, task.base)
+    return length_of(largest * (task.base - 1 if task.single_digit_second else 2), task.base)
+
+
 def check_numbers(task: Task, kind: str, width: int) -> None:
     """Refuse training numbers that do not exist, do not fit the task, or whose results do not fit the width.
 
@@ -51,14 +60,10 @@ def check_numbers(task: Task, kind: str, width: int) -> None:
         raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
     if kind == "carry" and task.name != "addition":
         raise ValueError(f"'carry' numbers are for addition, got the task {task.name!r}; use 'even'")
-    longest = task.train_length * (LONG_FACTOR if kind == "long" else 1)
-    largest = LARGEST if kind == "uniform" else task.base**longest - 1
-    result = largest * max(2, task.base - 1) if task.operands == 2 else largest + 1
-    smallest_width = length_of(result, task.base)
-    if width < smallest_width:
+    least = smallest_width(task, kind)
+    if width < least:
         raise ValueError(
-            f"expected a width of at least {smallest_width} digits for {task.name} on {kind!r} numbers, "
-            f"got {width}"
+            f"expected a width of at least {least} digits for {task.name} on {kind!r} numbers, got {width}"
         )
 
 
@@ -98,7 +103,7 @@ class Sampler:
         a = self._numbers(batch, generator)
         if self.task.operands == 1:
             return (digits_of(a, self.width, self.task.base),)
-        if self.task.second_width(self.width) == 1:
+        if self.task.single_digit_second:
             b = torch.randint(self.task.base, (batch, 1), generator=generator, device=self.numbers.device)
             return digits_of(a, self.width, self.task.base), b
         b = self._numbers(batch, generator)
@@ -185,8 +190,7 @@ def _pools(task: Task, length: int) -> list[torch.Tensor]:
     if not len(numbers):
         numbers = torch.arange(max(task.minimum, base ** (length - 1) if length > 1 else 0), base**length)
     first = digits_of(numbers, width, task.base)
-    single = task.second_width(2) == 1
-    second = torch.arange(task.base)[:, None] if single else first
+    second = torch.arange(task.base)[:, None] if task.single_digit_second else first
     return [first, second][: task.operands]
 
 
@@ -206,8 +210,7 @@ def _draw_rows(
     width = task.digits_at(length)
     if width != length:
         return _bits_of_random_decimals(length, width, count, generator)
-    widths = [width, task.second_width(width)][: task.operands]
-    rows = [torch.randint(task.base, (count, n), generator=generator) for n in widths]
+    rows = [torch.randint(task.base, (count, n), generator=generator) for n in task.widths(width)]
     for operand in rows:
         if operand.shape[1] == length:
             operand[:, -1] = torch.randint(1, task.base, (count,), generator=generator)
@@ -232,10 +235,5 @@ def first_of_each(rows: torch.Tensor) -> torch.Tensor:
 
 def _split_rows(task: Task, rows: torch.Tensor, width: int) -> Operands:
     """Cut rows into operands and pad each with zeros on its most significant side."""
-    widths = [width, task.second_width(width)][: task.operands]
     lengths = [width - 1, rows.shape[1] - (width - 1)]
-    parts = rows.split(lengths[: task.operands], dim=1)
-    return tuple(
-        torch.nn.functional.pad(part, (0, target - part.shape[1]))
-        for part, target in zip(parts, widths, strict=True)
-    )
+    return task.widened(rows.split(lengths[: task.operands], dim=1), width)

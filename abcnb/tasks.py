@@ -98,7 +98,8 @@ class Task:
         forms: the source forms it can be written in; the first is its natural one.
         symbol: the operator's character, if it has one.
         minimum: the smallest number drawn.
-        base: the base of the digits, 2 to 16.
+        bases: those that its digits can have.
+        base: the base of the digits.
         train_length: digits of the longest numbers of the `even` training numbers; training pads to one more.
     """
 
@@ -107,12 +108,18 @@ class Task:
     forms = ("natural",)
     symbol = ""
     minimum = 0
+    bases = range(2, 17)
     default_base = 10
 
     def __init__(self, base: int | None = None):
         self.base = self.default_base if base is None else base
-        if not 2 <= self.base <= 16:
-            raise ValueError(f"expected a base from 2 to 16, got {base}")
+        if self.base not in self.bases:
+            allowed = (
+                f"a base from {self.bases[0]} to {self.bases[-1]}"
+                if len(self.bases) > 1
+                else f"base {self.bases[0]}"
+            )
+            raise ValueError(f"expected {allowed} for {self.name}, got {base}")
         # The longest length whose every number is at most 2^20: six decimal digits, twenty bits.
         self.train_length = length_of(LARGEST, self.base) - 1
 
@@ -131,9 +138,14 @@ class Task:
         """Digits, in the task's base, of the longest number of `length` digits of the test's measure."""
         return length
 
-    def second_width(self, width: int) -> int:
-        """Digits of the second operand when the first has `width`."""
-        return width
+    def widths(self, width: int) -> tuple[int, ...]:
+        """Digits of each operand when the first has `width`."""
+        return (width,) * self.operands
+
+    @property
+    def single_digit_second(self) -> bool:
+        """Whether the second operand is one digit, whatever the first is."""
+        return self.widths(2)[1:] == (1,)
 
     @lru_cache(maxsize=64)  # noqa: B019  tasks live as long as the program
     def layout(self, width: int, form: str = "natural") -> Layout:
@@ -184,7 +196,7 @@ class Task:
                     f"expected {self.syntax} with digits {alphabet[0]} to {alphabet[-1]}, got {got} in {text!r}"
                 )
         width = max(len(operand) for operand in texts) + 1
-        widths = [width, self.second_width(width)][: self.operands]
+        widths = self.widths(width)
         if len(texts) == 2 and widths[1] < len(texts[1]):
             raise ValueError(f"expected a single-digit second operand, got {texts[1]!r} in {text!r}")
         return tuple(
@@ -194,14 +206,12 @@ class Task:
 
     def widened(self, operands: Operands, width: int) -> Operands:
         """Operands padded with zeros to at least `width` digits, each [batch, digits]."""
-        width = max(operands[0].shape[1], width)
-        widths = (width, self.second_width(width))
-        return tuple(F.pad(a, (0, max(0, w - a.shape[1]))) for a, w in zip(operands, widths, strict=False))
+        widths = self.widths(max(operands[0].shape[1], width))
+        return tuple(F.pad(a, (0, max(0, w - a.shape[1]))) for a, w in zip(operands, widths, strict=True))
 
     def zeros(self, width: int) -> Operands:
         """Operands that are all zero, of batch 1: a stand-in where only the columns matter."""
-        widths = (width, self.second_width(width))[: self.operands]
-        return tuple(torch.zeros(1, n, dtype=torch.long) for n in widths)
+        return tuple(torch.zeros(1, n, dtype=torch.long) for n in self.widths(width))
 
     @property
     def syntax(self) -> str:
@@ -267,8 +277,8 @@ class NByOne(Addition):
     name = "n-by-1"
     symbol = "*"
 
-    def second_width(self, width: int) -> int:
-        return 1
+    def widths(self, width: int) -> tuple[int, ...]:
+        return width, 1
 
     def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return propagate_carries(a * b, self.base)
@@ -290,6 +300,7 @@ class Parity(Scratchpad):
     """y_i = y_{i-1} xor x_i over the bits; the last bit written is the parity."""
 
     name = "parity"
+    bases = range(2, 3)
     default_base = 2
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
@@ -370,7 +381,7 @@ def get_task(name: str, base: int | None = None) -> Task:
     """The task of that name; one instance per task and base.
 
     Raises:
-        ValueError: unknown name, or a base outside 2 to 16.
+        ValueError: unknown name, or a base that the task does not have.
     """
     if name not in TASKS:
         raise ValueError(f"expected a task among {', '.join(TASKS)}, got {name!r}")

@@ -147,8 +147,7 @@ def make_model(task, selves, crosses, layers=2, position="none", **settings):
 
 def operands_of(task, width, samples=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    widths = [width, task.second_width(width)][: task.operands]
-    return tuple(torch.randint(task.base, (samples, w), generator=generator) for w in widths)
+    return tuple(torch.randint(task.base, (samples, w), generator=generator) for w in task.widths(width))
 
 
 def in_chunks(model, task, operands, form, chunk):

@@ -125,13 +125,14 @@ def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setti
         ("training.learning_rate=fast", "expected float for training.learning_rate, got 'fast'"),
         ("training.compile=1", "expected true or false for training.compile, got '1'"),
         ("training=3", "expected a key with a single value such as training.steps, got 'training'"),
-        ("training.steps.x=3", "expected a key with a single value, got 'training.steps.x'"),
-        ("window.w=2", "got 'window.w'"),
+        ("training.steps.x=3", "expected a key among steps, .*, got 'training.steps.x'"),
+        ("window.w=2", "expected a key that this method has, got 'window.w': it has no window"),
         ("training.steps=0", "at least 1"),
         ("model.position=spiral", "expected a position among .*got 'spiral'"),
         ("form=aligned", "written in forms natural, got 'aligned'"),
         ("bias=window", "window"),
-        ("base=1", "expected a base from 2 to 16, got 1"),
+        ("base=1", "expected a base from 2 to 16 for successor, got 1"),
+        ("model.rotary_width=9", "expected model.rotary_width 0 or the training width 7, got 9"),
         ("seed=-1", "seed"),
     ],
 )
@@ -139,6 +140,35 @@ def test_bad_settings_are_named(setting, told):
     with pytest.raises(ValueError, match=told) as error:
         with_settings(SMOKE, [setting])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("method, settings", [
+    ("lora", ["base=4"]), ("lora", ["width=10"]), ("lora", ["model.heads=4"]), ("lora", ["model.dropout=0.3"]),
+    ("abc-places", ["base=8", "width=9"]), ("abc-places", ["width=9", "base=8"]),
+    ("abc-places", ["model.d_model=120", "model.heads=5", "interpolation.model.d_model=120"]),
+    ("abc-columns", ["form=aligned"]),
+])  # fmt: skip
+def test_settings_of_two_models_are_applied_together(method, settings):
+    wanted = with_settings(experiment("addition", method, "laptop"), settings)
+    inner = wanted.interpolation
+    assert wanted == with_settings(experiment("addition", method, "laptop"), settings[::-1])
+    assert (inner.base, inner.form, inner.model.heads) == (wanted.base, wanted.form, wanted.model.heads)
+    assert method != "lora" or inner.model == wanted.model
+
+
+def test_models_that_do_not_go_together_are_refused():
+    with pytest.raises(ValueError, match="expected the base of the interpolating model, 4, got 10"):
+        with_settings(experiment("addition", "abc-places"), ["interpolation.base=4"])
+    with pytest.raises(ValueError, match="expected the form of the interpolating model, 'aligned', got 'natural'"):
+        with_settings(experiment("addition", "abc-places"), ["interpolation.form=aligned"])
+
+
+@pytest.mark.parametrize("task", ["successor", "addition", "n-by-1", "listops-sm"])
+def test_every_base_has_a_width_that_its_results_fit(task):
+    for base in range(2, 17):
+        for method in ("vanilla", "abs-place", "abc-places"):
+            wanted = with_settings(experiment(task, method), [f"base={base}"])
+            assert wanted.train_width <= wanted.get_task().train_length + 2
 
 
 def test_bad_directions_are_named():
