@@ -43,6 +43,7 @@ Lengths = Annotated[
     str, typer.Option(help="Test lengths in digits, separated by commas or spaces, e.g. --lengths '6 10 60'.")
 ]
 _LENGTHS = " ".join(map(str, LENGTHS))
+_METHOD_HELP = "; ".join(f"{name}: {method.description}" for name, method in METHODS.items())
 _PRESET_HELP = "; ".join(f"{name}: {text}" for name, text in PRESETS.items())
 
 
@@ -83,7 +84,7 @@ def _find(run: str, runs: Path) -> Run:
 @app.command("fit")
 def fit_command(
     task: Annotated[str, typer.Argument(help=", ".join(TASKS))],
-    method: Annotated[str, typer.Argument(help=", ".join(METHODS))],
+    method: Annotated[str, typer.Argument(help=_METHOD_HELP)],
     preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
     seed: Annotated[int, typer.Option(help="Of initialisation and batches.")] = 0,
     set_: Annotated[
@@ -113,12 +114,16 @@ def evaluate_command(
     samples: Samples = 10_000,
     test_set: Annotated[str, typer.Option(help=", ".join(TEST_SETS))] = "random",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    by_kind: Annotated[bool, typer.Option("--by-kind", help="Each kind of the hard cases on its own.")] = False,
+    by_kind: Annotated[
+        bool, typer.Option("--by-kind", help="Each kind of the hard cases (--test-set carry) on its own.")
+    ] = False,
     device: Device = "auto",
     threads: Threads = 1,
     runs: Runs = Path("runs"),
 ):
     """Exact match of a trained model by length."""
+    if by_kind and (as_json or test_set != "carry"):
+        raise ValueError("expected --by-kind with --test-set carry and without --json: it is of the hard cases")
     torch.set_num_threads(threads)
     found, measured, where = _find(run, runs), _numbers(lengths), pick_device(device)
     if by_kind:
@@ -212,9 +217,7 @@ def reproduce_command(
     workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
     device: Device = "auto",
     runs: Runs = Path("runs"),
-    reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv and the table.")] = Path(
-        "reports"
-    ),
+    reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv.")] = Path("reports"),
 ):
     """Train, calibrate, retrain and evaluate; print measured beside published."""
     from abcnb.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce

@@ -15,15 +15,15 @@ from abcnb.decoding import greedy_decode
 from abcnb.evaluation import wrong_tokens
 from abcnb.experiments import Experiment
 from abcnb.layout import natural_layout
-from abcnb.lines import Line, LineBias
+from abcnb.lines import Line, LineBias, self_window
 from abcnb.methods import experiment
 from abcnb.positions import sinusoid
 from abcnb.reproduction import MAIN_TASKS
 from abcnb.runs import TaskData, build_model, hardware, load_run, written_biases
 from abcnb.sampling import random_operands
 from abcnb.tasks import Batch
-from abcnb.training import learning_rate
 
+GEMM_SIZE, EXACT_MATCHES = 1024, 256
 REFERENCE = Path(__file__).parents[1] / "tests" / "reference" / "algorithm1.py"
 
 
@@ -75,16 +75,15 @@ def _lined_addition() -> tuple[Experiment, LineBias, LineBias]:
     e = experiment("addition", "abc-places")
     heads = e.model.heads
     cross = tuple(Line(h, "places", -1, h % 2, offset) for h in range(heads) for offset in (0, -1))
-    own = tuple(Line(h, "places", 1, 0, -lag) for h in range(heads) for lag in (0, 1))
-    return e, LineBias("self", heads, own), LineBias("cross", heads, cross)
+    return e, self_window(heads), LineBias("cross", heads, cross)
 
 
-def bench_exact_match(samples: int = 256) -> str:
+def bench_exact_match() -> str:
     """Exact match of Addition at 60 digits, teacher-forced, against greedy decoding."""
     e, own, cross = _lined_addition()
     task = e.get_task()
     model = build_model(e, (own,), (cross,)).eval()
-    batch = task.batch(random_operands(task, 60, samples), e.form)
+    batch = task.batch(random_operands(task, 60, EXACT_MATCHES), e.form)
     steps = batch.target.shape[1]
     forced = seconds(lambda: wrong_tokens(model, batch), 5)
     cached = seconds(lambda: greedy_decode(model, batch.source, batch.layout, steps), 3)
@@ -92,7 +91,7 @@ def bench_exact_match(samples: int = 256) -> str:
     greedy_decode(model, batch.source, batch.layout, steps, cache=False)
     uncached = time.perf_counter() - started
     return (
-        f"exact match of {samples} × 60 digits: teacher-forced {forced:.2f} s; greedy without cache "
+        f"exact match of {EXACT_MATCHES} × 60 digits: teacher-forced {forced:.2f} s; greedy without cache "
         f"{uncached:.1f} s: {uncached / forced:.1f}×; greedy with cache {cached:.2f} s: {cached / forced:.2f}×"
     )
 
@@ -124,7 +123,7 @@ class TorchDecoder(nn.Module):
 
 
 def _training_step(model: nn.Module, e: Experiment, batch: Batch) -> Callable[[], None]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate(e.training, 50), fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=e.training.learning_rate, fused=True)
 
     def step() -> None:
         loss = F.cross_entropy(model(batch).flatten(0, 1), batch.target.flatten())
@@ -136,10 +135,18 @@ def _training_step(model: nn.Module, e: Experiment, batch: Batch) -> Callable[[]
     return step
 
 
-def gemm_rate(size: int = 1024) -> float:
+def step_flops(model: nn.Module, batch: Batch) -> int:
+    """Floating point operations of a training step, forward and backward, as PyTorch counts them."""
+    counter = FlopCounterMode(display=False)
+    with counter:
+        F.cross_entropy(model(batch).flatten(0, 1), batch.target.flatten()).backward()
+    return counter.get_total_flops()
+
+
+def gemm_rate() -> float:
     """FLOP/s of a square fp32 matrix product on this machine."""
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    return 2 * size**3 / seconds(lambda: a @ b, 20)
+    a, b = torch.randn(GEMM_SIZE, GEMM_SIZE), torch.randn(GEMM_SIZE, GEMM_SIZE)
+    return 2 * GEMM_SIZE**3 / seconds(lambda: a @ b, 20)
 
 
 def bench_training_step() -> str:
@@ -147,17 +154,15 @@ def bench_training_step() -> str:
     e = experiment("addition", "vanilla")
     batch = TaskData(e).train(e.training.batch_size, torch.Generator().manual_seed(0))
     ours, theirs = build_model(e, *written_biases(e)), TorchDecoder(e)
-    counter = FlopCounterMode(display=False)
-    with counter:
-        F.cross_entropy(ours(batch).flatten(0, 1), batch.target.flatten()).backward()
+    flops = step_flops(ours, batch)
     our_step, their_step = _training_step(ours, e, batch), _training_step(theirs, e, batch)
     pairs = [(seconds(our_step, 10), seconds(their_step, 10), gemm_rate()) for _ in range(3)]
     mine, other, rate = (sorted(column)[1] for column in zip(*pairs, strict=True))
-    share = counter.get_total_flops() / mine / rate
+    share = flops / mine / rate
     return (
         f"training step (Addition, batch {e.training.batch_size}, {e.model.decoder_layers} layers, d_model "
         f"{e.model.d_model}): ours {1000 * mine:.0f} ms, torch.nn.TransformerDecoder {1000 * other:.0f} ms: "
-        f"{other / mine:.2f}×; {counter.get_total_flops() / mine / 1e9:.0f} GFLOP/s, {100 * share:.0f}% of this "
+        f"{other / mine:.2f}×; {flops / mine / 1e9:.0f} GFLOP/s, {100 * share:.0f}% of this "
         f"machine's fp32 GEMM rate of {rate / 1e9:.0f} GFLOP/s"
     )
 

@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import multiprocessing, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
-from torch.utils.flop_counter import FlopCounterMode
 
-from abcnb.bench import TorchDecoder
+from abcnb.bench import TorchDecoder, step_flops
 from abcnb.experiments import Experiment
 from abcnb.methods import experiment
 from abcnb.model import Transformer
@@ -152,10 +151,7 @@ def bench_step(e: Experiment, device: torch.device, steps: int, size: int) -> li
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model = _build(e, device)
     batch = TaskData(e, device).train(e.training.batch_size, torch.Generator(device).manual_seed(0))
-    counter = FlopCounterMode(display=False)
-    with counter:
-        F.cross_entropy(model(batch).flatten(0, 1), batch.target.flatten()).backward()
-    flops, rate = counter.get_total_flops(), matrix_rate(device, dtype, size)
+    flops, rate = step_flops(model, batch), matrix_rate(device, dtype, size)
     forms = {
         "eager": model,
         "torch.compile": torch.compile(_build(e, device)),

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 import pandas as pd
 import torch
 
+from abcnb.attention import record
 from abcnb.layout import Layout, Steps
 from abcnb.lines import CLOSED_ROW_RULES, DIRECTION_NAMES, FRAMES, Family, Line, LineBias, trace
-from abcnb.model import Recording, Transformer
+from abcnb.model import Transformer
 from abcnb.tasks import Batch
 
 
@@ -112,11 +113,9 @@ def average_attention(model: Transformer, batches: list[Batch], what: str = "wei
     Source: paper, appendix D, step 1. The model decodes its own training samples; as it interpolates,
     decoding and teacher forcing feed it the same tokens.
     """
-    model.eval()
     sums: list[torch.Tensor] | None = None
     for batch in batches:
-        recording = Recording(what)
-        model(batch, recording)
+        recording = record(model, batch, what)
         means = [
             torch.stack([layer.mean(0) for layer in layers])
             for layers in (recording.self_attention, recording.cross_attention)
@@ -134,7 +133,7 @@ class LineTable:
         families: the families of parallel lines, in order.
         family: [lines], index into `families`.
         offset, support: [lines], the line's offset and how many cells it crosses.
-        strength, z_score: [heads, lines], d_l and (d_l − μ) / σ.
+        strength, centred, z_score: [heads, lines], d_l, d_l − max d and (d_l − μ) / σ.
         kept: [heads, lines].
     """
 
@@ -143,6 +142,7 @@ class LineTable:
     offset: torch.Tensor
     support: torch.Tensor
     strength: torch.Tensor
+    centred: torch.Tensor
     z_score: torch.Tensor
     kept: torch.Tensor
 
@@ -231,38 +231,29 @@ def line_table(
     groups = torch.zeros_like(family)
     if config.pool == "direction":
         groups = torch.tensor([f.direction for f in families])[family]
-    z_score, compared = torch.empty_like(strength), torch.empty_like(strength)
-    threshold = torch.empty_like(strength)
+    z_score, centred, threshold = (torch.empty_like(strength) for _ in range(3))
     kappa = config.kappa_self if is_self else config.kappa_cross
     for group in groups.unique():
         chosen = groups == group
         d = strength[:, chosen]
         mean, deviation = d.mean(1, keepdim=True), d.std(1, correction=0, keepdim=True)
         z_score[:, chosen] = (d - mean) / deviation.clamp(min=1e-12)
-        compared[:, chosen] = d - d.amax(1, keepdim=True) if config.threshold_on == "centred" else d
+        centred[:, chosen] = d - d.amax(1, keepdim=True)
         # The margin keeps rounding noise around equal lines from counting as a pattern.
         threshold[:, chosen] = kappa * deviation + mean + 1e-6 * mean.abs()
     long_enough = support >= config.min_support * n_rows
-    kept = (compared > threshold) & long_enough
+    kept = ((centred if config.threshold_on == "centred" else strength) > threshold) & long_enough
     if config.empty_head == "strongest" and bool(long_enough.any()):
         strongest = strength.masked_fill(~long_enough, float("-inf")).argmax(1)
         empty = ~kept.any(1)
         kept[empty, strongest[empty]] = True
-    return LineTable(families, family, offset, support, strength, z_score, kept)
+    return LineTable(families, family, offset, support, strength, centred, z_score, kept)
 
 
 def to_bias(table: LineTable, config: CalibrationConfig) -> LineBias:
     """The kept lines of a table as a bias."""
-    value = table.strength
-    if config.value == "centred":
-        value = torch.empty_like(table.strength)
-        direction = torch.tensor([family.direction for family in table.families])[table.family]
-        groups = direction if config.pool == "direction" else torch.zeros_like(direction)
-        for group in groups.unique():
-            d = table.strength[:, groups == group]
-            value[:, groups == group] = d - d.amax(1, keepdim=True)
-    elif config.value == "zero":
-        value = torch.zeros_like(table.strength)
+    zero = torch.zeros_like(table.strength)
+    value = {"raw": table.strength, "centred": table.centred, "zero": zero}[config.value]
     head, line = table.kept.nonzero(as_tuple=True)
     found = zip(
         head.tolist(), table.family[line].tolist(), table.offset[line].tolist(), value[head, line].tolist(),

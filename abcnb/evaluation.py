@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from abcnb.carries import TEST_SETS, carry_cases
-from abcnb.layout import Layout, Steps, locate
+from abcnb.layout import Steps, locate
 from abcnb.lines import LineBias
 from abcnb.model import Transformer
 from abcnb.positions import ADDED
@@ -21,6 +21,7 @@ from abcnb.tasks import Batch, Operands, Task
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.
 TOKENS_PER_PASS = {"cpu": 4096, "cuda": 131_072}
 CHUNK = 256  # output steps counted in one pass of chunked evaluation: the biases of a chunk are dense
+ROWS_CHECKED = 65_536  # rows whose open cells are listed at a time
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,15 @@ def count_errors(model: Transformer, task: Task, operands: Operands, form: str) 
     Outputs longer than `CHUNK` steps are processed in chunks where that is exact (`count_errors_in_chunks`).
     """
     model.eval()
-    rows = operands[0].shape[1] + 1
-    in_chunks = rows > CHUNK and not why_not_in_chunks(model, operands[0].shape[1], task, form)
-    size = max(1, TOKENS_PER_PASS.get(model.device.type, 4096) // min(rows, CHUNK))
+    layout = task.layout(operands[0].shape[1], form).to(model.device)
+    in_chunks = layout.rows > CHUNK and not why_not_in_chunks(model, operands[0].shape[1], task, form)
+    size = max(1, TOKENS_PER_PASS.get(model.device.type, 4096) // (CHUNK if in_chunks else layout.rows))
+    count = _wrong_tokens_in_chunks if in_chunks else wrong_tokens
     errors = []
     for start in range(0, len(operands[0]), size):
         part = tuple(operand[start : start + size].to(model.device) for operand in operands)
-        if in_chunks:
-            errors.append(count_errors_in_chunks(model, task, part, form).cpu())
-            continue
         batch = task.batch(part, form)
-        batch = Batch(batch.source, batch.target, batch.layout.to(model.device))
-        errors.append(wrong_tokens(model, batch).cpu())
+        errors.append(count(model, Batch(batch.source, batch.target, layout)).cpu())
     return torch.cat(errors)
 
 
@@ -109,7 +107,7 @@ def evaluate(
     that numbers no longer than those of training look like those of training.
 
     Raises:
-        ValueError: unknown test set, or one that the task does not have.
+        ValueError: unknown test set.
     """
     if test_set not in TEST_SETS:
         raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")
@@ -141,7 +139,7 @@ def why_not_in_chunks(model: Transformer, width: int, task: Task, form: str) -> 
     if model.config.position not in (*ADDED, "none"):
         return f"chunked evaluation needs absolute or no positions, got {model.config.position!r}"
     layout = task.layout(width, form)
-    rows = torch.arange(layout.rows)
+    parts = torch.arange(layout.rows).split(ROWS_CHECKED)
     for name, biases in (("self", model.self_biases), ("cross", model.cross_biases)):
         if not biases or not all(isinstance(bias, LineBias) for bias in biases):
             return f"chunked evaluation needs line biases; the {name}-attention has another bias or none"
@@ -151,29 +149,23 @@ def why_not_in_chunks(model: Transformer, width: int, task: Task, form: str) -> 
                 return f"chunked evaluation needs lines for every head; {name}-attention head " + (
                     f"{bias.transparent_heads[0]} is transparent"
                 )
-            head, row = _first_open_row(bias, rows, columns)
-            if row is not None:
-                return (
-                    "chunked evaluation needs every row to open finitely many columns; "
-                    f"{name}-attention head {head} leaves row {row} open to all"
-                )
+            for rows in parts:
+                heads, where, _ = bias.open_cells(rows, columns)
+                opened = torch.zeros(bias.heads, len(rows), dtype=torch.long)
+                opened.index_add_(0, heads, (where >= 0).long())
+                if not bool(opened.all()):
+                    head, row = (opened == 0).nonzero()[0].tolist()
+                    return (
+                        "chunked evaluation needs every row to open finitely many columns; "
+                        f"{name}-attention head {head} leaves row {int(rows[row])} open to all"
+                    )
     return ""
 
 
-def _first_open_row(bias: LineBias, rows: torch.Tensor, columns: Layout | Steps) -> tuple[int | None, int | None]:
-    heads, where, _ = bias.open_cells(rows, columns)
-    count = torch.zeros(bias.heads, len(rows), dtype=torch.long).index_add(0, heads, (where >= 0).long())
-    if bool((count > 0).all()):
-        return None, None
-    head, row = (count == 0).nonzero()[0].tolist()
-    return head, row
-
-
-@torch.no_grad()
 def count_errors_in_chunks(
     model: Transformer, task: Task, operands: Operands, form: str, chunk: int = CHUNK
 ) -> torch.Tensor:
-    """Teacher-forced errors of each sample, [samples], in memory that does not grow with the output.
+    """Teacher-forced errors of each sample, [samples]; beyond the tokens themselves memory does not grow.
 
     Output steps are processed in chunks. A chunk starts early enough (decoder layers × longest look back)
     for its first counted step to see what the whole pass would show it, and brings along the source columns
@@ -187,11 +179,16 @@ def count_errors_in_chunks(
     Raises:
         ValueError: a bias is not finite: not made of lines, a transparent head, a row open to all.
     """
-    model.eval()
     if reason := why_not_in_chunks(model, operands[0].shape[1], task, form):
         raise ValueError(reason)
+    model.eval()
     batch = task.batch(operands, form)
-    layout, tokens, total = batch.layout.to(model.device), batch.decoder_input, batch.target.shape[1]
+    return _wrong_tokens_in_chunks(model, Batch(batch.source, batch.target, batch.layout.to(model.device)), chunk)
+
+
+@torch.no_grad()
+def _wrong_tokens_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) -> torch.Tensor:
+    layout, tokens, total = batch.layout, batch.decoder_input, batch.target.shape[1]
     everything = Steps.all(total, model.device)
     errors = torch.zeros(len(tokens), dtype=torch.long, device=model.device)
     for start in range(0, total, chunk):

@@ -336,7 +336,7 @@ class TasksPanel(Panel):
         form = self.form.value
         self.form.options = task.forms
         self.form.value = form if form in task.forms else task.forms[0]
-        self.base.value = task.default_base
+        self.base.value, self.base.disabled = task.default_base, len(task.bases) == 1
         try:
             task.parse(self.input.value)
         except ValueError:

@@ -53,10 +53,6 @@ class LowRankLinear(nn.Module):
         """[..., d_in] to [..., d_out]."""
         return self.frozen(x) + F.linear(F.linear(x, self.down), self.up)
 
-    def update(self) -> torch.Tensor:
-        """B A, what is added to the frozen weight, [d_out, d_in]."""
-        return self.up @ self.down
-
 
 def add_adapters(model: Transformer, config: LoRAConfig) -> None:
     """Freeze a model and give every query and key projection of its decoder an adapter, in place."""

@@ -19,8 +19,8 @@ from pygments.lexers import PythonLexer, TextLexer, get_lexer_by_name
 from pygments.util import ClassNotFound
 
 from abcnb import figures
+from abcnb.panel_html import PANEL_MIME
 
-PANEL = "application/vnd.abcnb.panel+html"
 LARGEST = 3_000_000  # bytes of a page
 
 # How many arguments an element of MathML takes; browsers draw nothing sensible with fewer.
@@ -32,7 +32,7 @@ _CODE_OR_FORMULA = re.compile(
 )
 # A minus behind another operator, but for a closing bracket, is a sign: no space around it.
 _SIGN = re.compile(r"(<mo[^>]*>(?!&#x000(?:29|5D|7D|7C);)[^<]*</mo>)<mo>&#x02212;</mo>")
-_SHOWN = (PANEL, "text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain")
+_SHOWN = (PANEL_MIME, "text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain")
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LOADED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc\s*=\s*[\"']?(?!data:)([^\"'\s>]+)", re.IGNORECASE)
 _LINKED = re.compile(r"<link\b[^>]*\bhref\s*=\s*[\"']?(?!data:)([^\"'\s>]+)", re.IGNORECASE)
@@ -199,7 +199,7 @@ def _output(output: dict, markdown: Markdown, alternative_text: str) -> Markup:
     mime = next((mime for mime in _SHOWN if mime in data), None)
     plain = data.get("text/plain", "")
     described = alternative_text if plain.startswith("<") or not plain else plain  # <Figure size …> tells nothing
-    if mime == PANEL:
+    if mime == PANEL_MIME:
         return Markup(f'<div class="panel">{data[mime]}</div>')
     if mime == "text/html":
         return Markup(f'<div class="wide">{re.sub(r"(?s)<style scoped>.*?</style>", "", data[mime])}</div>')

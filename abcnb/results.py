@@ -95,7 +95,8 @@ def read(file: Path) -> pd.DataFrame:
 def record(file: Path, rows: list[dict]) -> None:
     """Write rows into a CSV, replacing earlier ones of the same key; safe from many processes at once.
 
-    A score of the same run on more samples stays; if the run was trained again, its rows take the new seconds.
+    Rows of another run of the same names go: of a configuration that is no longer. A score of the same run on
+    more samples stays; if the run was trained again, its rows take the new seconds.
     """
     key = KEYS.get(file.name, KEYS["accuracy.csv"])
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -103,9 +104,8 @@ def record(file: Path, rows: list[dict]) -> None:
         new = pd.DataFrame(rows, columns=_columns(file))
         old = read(file)
         table = pd.concat([old, new], ignore_index=True) if len(old) else new
+        table = table[table["run"] == table.groupby(NAMES)["run"].transform("last")]
         if "samples" in table:
-            newest = table.groupby(key)["run"].transform("last")
-            table = table[table["run"] == newest]
             table["train_seconds"] = table.groupby(["run", "hardware"])["train_seconds"].transform("last")
             table = table.sort_values("samples", kind="stable")
         table = table.drop_duplicates(key, keep="last").sort_values(key, kind="stable")
@@ -307,7 +307,7 @@ def score_lines(scores: list[Score]) -> str:
     """A plain table of scores with their intervals."""
     lines = [f"{'length':>8} {'samples':>8} {'correct':>8} {'exact match':>12}   95% interval    wrong digits"]
     for s in scores:
-        low, high = (100 * bound for bound in wilson_interval(s.correct, s.samples))
+        low, high = s.interval
         lines.append(
             f"{s.length:>8} {s.samples:>8} {s.correct:>8} {percent(s.exact_match):>11}%   "
             f"{low:6.2f}–{high:6.2f}%   {s.wrong_digits} of {s.digits}"

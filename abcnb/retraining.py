@@ -10,7 +10,7 @@ from pathlib import Path
 
 from abcnb.evaluation import Score
 from abcnb.experiments import Experiment
-from abcnb.runs import Run, fit
+from abcnb.runs import Run, fit, steps_to_do
 from abcnb.training import CHECKPOINT, pick_device
 
 _one_at_a_time = threading.Lock()
@@ -24,14 +24,6 @@ def time_left(seconds: float) -> str:
     """A duration in words: `40 s`, `3 min 20 s`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def steps_to_do(experiment: Experiment, runs: Path) -> int:
-    """Optimizer steps that `fit` has to account for: of the experiment and of an interpolation not yet there."""
-    if (runs / experiment.digest / "metrics.json").exists():
-        return 0
-    base = experiment.interpolation
-    return experiment.training.steps + (steps_to_do(base, runs) if base else 0)
 
 
 class Retraining(threading.Thread):

@@ -4,7 +4,7 @@ An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`
 
     config.json          the experiment
     weights.safetensors  the trained model
-    self-0.json, …       the line biases of ABS and ABC (one file a layer where layers differ)
+    self-0.json, cross-0.json, …  ABC: its line biases (one file a layer where layers differ)
     attention.safetensors  ABC: the averaged attention that was calibrated
     metrics.json         validations, steps, seconds, hardware; written last: a folder without it is unfinished
     evaluations.json     exact match by test set and length, as far as asked for
@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 
 import abcnb
 from abcnb.biases import ALiBi, Bias
-from abcnb.calibration import AveragedAttention, Calibration, average_attention, calibrate
+from abcnb.calibration import AveragedAttention, average_attention, calibrate
 from abcnb.evaluation import Score, evaluate
 from abcnb.experiments import Experiment, from_dict
 from abcnb.lines import LineBias, cross_window, self_window
@@ -273,6 +273,14 @@ def fit(
     return run
 
 
+def steps_to_do(experiment: Experiment, runs: Path) -> int:
+    """Optimizer steps that `fit` has to account for: of the experiment and of an interpolation not yet there."""
+    if (runs / experiment.digest / "metrics.json").exists():
+        return 0
+    base = experiment.interpolation
+    return experiment.training.steps + (steps_to_do(base, runs) if base else 0)
+
+
 CALIBRATION_BATCHES, CALIBRATION_BATCH_SIZE = 16, 256
 
 
@@ -284,7 +292,7 @@ def attention_of(run: Run, what: str, device: str | torch.device = "cpu") -> Ave
     return average_attention(run.model(device), batches, what)
 
 
-def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> Calibration:
+def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:
     """Calibrate the base run's attention and leave attention and biases in the folder."""
     average = attention_of(base, experiment.calibration.average, device)
     tensors = {"self": average.self_attention, "cross": average.cross_attention}
@@ -293,4 +301,3 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
     for kind, biases in (("self", found.self_biases), ("cross", found.cross_biases)):
         for layer, bias in enumerate(biases):
             write_atomically(folder / f"{kind}-{layer}.json", bias.save)
-    return found

@@ -152,7 +152,7 @@ def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "random")
-    count = min(samples, 10**length - 10 ** (length - 1))
+    count = _most_samples(length, samples)
     pools = _pools(task, length)
     total = math.prod(len(pool) for pool in pools)
     if pools and total <= 4 * count:
@@ -165,6 +165,27 @@ def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
         if len(rows) >= count:
             return _split_rows(task, rows[:count], task.digits_at(length) + 1)
         rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
+
+
+def count_random(task: Task, length: int, samples: int) -> int:
+    """How many samples `random_operands` returns, without making them where that is known."""
+    if _numbers_are_few(task, length):
+        return len(random_operands(task, length, samples)[0])
+    return _most_samples(length, samples)
+
+
+def _most_samples(length: int, samples: int) -> int:
+    return min(samples, 10**length - 10 ** (length - 1))
+
+
+def _base_of_length(task: Task, length: int) -> int:
+    """The base in which a test's length counts digits: ten where the task writes other ones."""
+    return 10 if task.digits_at(length) != length else task.base
+
+
+def _numbers_are_few(task: Task, length: int) -> bool:
+    """Whether the numbers of a length can be listed: none is larger than those of training."""
+    return _base_of_length(task, length) ** length - 1 <= LARGEST
 
 
 def check_test_request(length: int, samples: int) -> None:
@@ -181,10 +202,9 @@ def seeded_generator(task: Task, length: int, test_set: str) -> torch.Generator:
 
 def _pools(task: Task, length: int) -> list[torch.Tensor]:
     """All digits that each operand may have, [numbers, digits]; empty where there are too many to list."""
-    width = task.digits_at(length)
-    base = 10 if width != length else task.base
-    if base**length - 1 > LARGEST:
+    if not _numbers_are_few(task, length):
         return []
+    width, base = task.digits_at(length), _base_of_length(task, length)
     numbers = numbers_of_length(split_numbers()[1], length, base)
     numbers = numbers[numbers >= task.minimum]
     if not len(numbers):

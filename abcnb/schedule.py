@@ -17,7 +17,7 @@ from abcnb import results
 from abcnb.engines import Ended, Engine, Job
 from abcnb.experiments import Experiment
 from abcnb.methods import settings_of
-from abcnb.runs import Run
+from abcnb.runs import Run, steps_to_do
 
 ATTEMPTS = 2
 
@@ -29,10 +29,17 @@ def name_of(experiment: Experiment) -> str:
     ).strip()
 
 
-def _work(job: Job) -> float:
+def _steps(job: Job, planned: set[str]) -> int:
+    """Optimizer steps that a job has to do; a model that another job trains, by its digest, is not its own."""
+    e, base = job.experiment, job.experiment.interpolation
+    elsewhere = steps_to_do(base, job.runs) if base and base.digest in planned else 0
+    return max(0, steps_to_do(e, job.runs) - elsewhere)
+
+
+def _work(job: Job, steps: int) -> float:
     """Tokens that a job reads, a token of training counted three times: backward costs twice the forward pass."""
     e, task = job.experiment, job.experiment.get_task()
-    training = 3 * e.training.steps * e.training.batch_size * (e.train_width + 1)
+    training = 3 * steps * e.training.batch_size * (e.train_width + 1)
     return training + sum(count * (task.digits_at(length) + 2) for _, length, count in job.tests())
 
 
@@ -44,17 +51,25 @@ def _duration(seconds: float) -> str:
 class _Progress:
     """What is known of the jobs, as the table that is shown."""
 
-    def __init__(self, total: int, work: float):
-        self.total, self.work_left, self.work_done = total, work, 0.0
-        self.done, self.failed, self.before = 0, 0, 0
+    def __init__(self, jobs: Sequence[Job], known: Sequence[Job]):
+        planned = {job.experiment.digest for job in jobs}
+        self.to_do = {job: _steps(job, planned) for job in jobs if job not in known}
+        self.work = {job: _work(job, steps) for job, steps in self.to_do.items()}
+        self.total, self.work_left, self.work_done = len(jobs), sum(self.work.values()), 0.0
+        self.done = self.before = len(known)
+        self.failed = 0
         self.running: dict[Job, float] = {}  # job -> when it started
         self.steps: dict[Job, int] = {}
         self._started = time.monotonic()
 
+    def drop(self, job: Job) -> None:
+        """A job that will not run: its work is neither to do nor done."""
+        self.work_left -= self.work[job]
+        self.work[job] = 0.0
+
     def time_left(self) -> str:
         partial = sum(
-            _work(job) * min(1.0, self.steps.get(job, 0) / job.experiment.training.steps) / 2
-            for job in self.running
+            self.work[job] * min(1.0, self.steps.get(job, 0) / max(1, self.to_do[job])) / 2 for job in self.running
         )  # half: the tests of a running job are still to come
         if self.done + self.failed == self.total:
             return "nothing left"
@@ -76,8 +91,7 @@ class _Progress:
         for column, side in (("running", "left"), ("steps", "right"), ("minutes", "right")):
             table.add_column(column, justify=side)
         for job, since in self.running.items():
-            steps = min(self.steps.get(job, 0), job.experiment.training.steps)
-            stage = f"{steps:,} of {job.experiment.training.steps:,}"
+            stage = f"{min(self.steps.get(job, 0), self.to_do[job]):,} of {self.to_do[job]:,}"
             table.add_row(Text(name_of(job.experiment)), stage, f"{(time.monotonic() - since) / 60:.1f}")
         return table
 
@@ -115,10 +129,9 @@ def run_all(
         measured = {job: job.known() for job in jobs}
         known = [job for job in jobs if len(measured[job]) == len(job.tests())]
         waiting = [job for job in jobs if job not in known]
-        progress = _Progress(len(jobs), sum(map(_work, waiting)))
-        progress.done = progress.before = len(known)
-        for job in known:
-            _record(csv, job, measured[job])
+        progress = _Progress(jobs, known)
+        if known:
+            _record(csv, {job: measured[job] for job in known})
         with Live(progress, console=console, refresh_per_second=1, transient=True):
             while waiting or progress.running:
                 while len(progress.running) < engine.slots and (job := _next(waiting, progress.running)):
@@ -126,6 +139,7 @@ def run_all(
                     base = job.experiment.interpolation
                     if base and base.digest in failed:
                         end = Ended(job, None, f"the model that it builds on failed: {name_of(base)}")
+                        progress.drop(job)
                         _count(end, progress, csv, failures)
                         console.print(_line(end, progress), soft_wrap=True)
                         continue
@@ -169,23 +183,22 @@ def _next(waiting: list[Job], running: dict[Job, float]) -> Job | None:
 
 
 def _count(end: Ended, progress: _Progress, csv: Path, failures: list[str]) -> None:
-    work = _work(end.job)
-    progress.work_left -= work
-    progress.work_done += work
+    progress.work_left -= progress.work[end.job]
+    progress.work_done += progress.work[end.job]
     if end.rows is None:
         if measured := end.job.known():  # what could be measured is not lost
-            _record(csv, end.job, measured)
+            _record(csv, {end.job: measured})
         progress.failed += 1
         failures.append(f"{name_of(end.job.experiment)}: {end.problem} (log: {end.job.log})")
     else:
         progress.done += 1
-        _record(csv, end.job, end.rows)
+        _record(csv, {end.job: end.rows})
 
 
-def _record(csv: Path, job: Job, rows: list[dict]) -> None:
-    results.record(csv, rows)
-    run = Run(job.runs / job.experiment.digest, job.experiment)
-    results.record(csv.with_name("learning.csv"), results.learning_rows(run))
+def _record(csv: Path, measured: dict[Job, list[dict]]) -> None:
+    results.record(csv, [row for rows in measured.values() for row in rows])
+    runs = [Run(job.runs / job.experiment.digest, job.experiment) for job in measured]
+    results.record(csv.with_name("learning.csv"), [row for run in runs for row in results.learning_rows(run)])
 
 
 def _line(end: Ended, progress: _Progress) -> str:

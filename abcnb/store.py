@@ -21,6 +21,7 @@ from abcnb.evaluation import Score
 from abcnb.experiments import Experiment
 from abcnb.methods import settings_of
 from abcnb.runs import RUNS, Run, fit
+from abcnb.sampling import count_random
 from abcnb.training import pick_device
 
 REPORTS = RUNS.parent / "reports"
@@ -76,11 +77,6 @@ class Store:
     reports: Path | None
     device: str = "auto"
     progress: bool = True
-
-    def has(self, experiment: Experiment) -> bool:
-        """Whether the model is there without training."""
-        folders = [self.runs / experiment.digest] + ([self._committed(experiment)] if self.reports else [])
-        return any((folder / METRICS).exists() for folder in folders)
 
     def _committed(self, experiment: Experiment) -> Path:
         return self.reports / "models" / experiment.digest
@@ -172,9 +168,10 @@ class Store:
 
 def _count(experiment: Experiment, length: int, samples: int, test_set: str) -> int:
     """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
-    if length > 6 and test_set == "random":
-        return samples
-    return len(TEST_SETS[test_set](experiment.get_task(), length, samples)[0])
+    task = experiment.get_task()
+    if test_set == "random":
+        return count_random(task, length, samples)
+    return len(TEST_SETS[test_set](task, length, samples)[0])
 
 
 def open_store(

@@ -1,4 +1,4 @@
-"""Sweeps: a small TOML file that names many experiments, and the running of them.
+"""Sweeps: a small TOML file that names many experiments.
 
 lengths = [6, 10, 15, 20, 60]        # digits; optional, as is what follows
 samples = 10_000                     # of the random test set, a length

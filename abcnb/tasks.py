@@ -114,12 +114,8 @@ class Task:
     def __init__(self, base: int | None = None):
         self.base = self.default_base if base is None else base
         if self.base not in self.bases:
-            allowed = (
-                f"a base from {self.bases[0]} to {self.bases[-1]}"
-                if len(self.bases) > 1
-                else f"base {self.bases[0]}"
-            )
-            raise ValueError(f"expected {allowed} for {self.name}, got {base}")
+            several = f" from {self.bases[0]} to {self.bases[-1]}" if len(self.bases) > 1 else f" {self.bases[0]}"
+            raise ValueError(f"expected a base{several} for {self.name}, got {base}")
         # The longest length whose every number is at most 2^20: six decimal digits, twenty bits.
         self.train_length = length_of(LARGEST, self.base) - 1
 

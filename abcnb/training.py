@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, safe_open, save_file
 from tqdm import tqdm
 
+from abcnb.evaluation import wrong_tokens
 from abcnb.model import Transformer
 from abcnb.tasks import Batch
 
@@ -182,10 +183,9 @@ def train(
     return history
 
 
-@torch.no_grad()
 def _validate(model: Transformer, batch: Batch) -> dict:
     model.eval()
-    wrong = (model(batch).argmax(-1) != batch.target).sum(1)
+    wrong = wrong_tokens(model, batch)
     return {
         "exact_match": 100.0 * (wrong == 0).float().mean().item(),
         "digit_error_rate": wrong.sum().item() / batch.target.numel(),

@@ -5,7 +5,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from abcnb.cleaning import KERNEL, WIDGET, clean, clean_all, find, problems, write
-from abcnb.pages import PANEL
+from abcnb.panel_html import PANEL_MIME
 from tests.little import LINKS, little
 
 
@@ -28,7 +28,7 @@ def dirty():
     shown = [
         new_output("stream", name="stderr", text="100%| 3.2 s"),
         new_output("display_data", view, metadata={"image/png": {"width": 3}}),
-        new_output("display_data", view | {"image/png": "aGk=", PANEL: "<p></p>"}),
+        new_output("display_data", view | {"image/png": "aGk=", PANEL_MIME: "<p></p>"}),
         new_output("execute_result", {"text/plain": "'laptop'"}, execution_count=17),
     ]
     notebook.cells[2].update(outputs=shown, execution_count=17)
@@ -49,7 +49,7 @@ def test_cleaning_keeps_outputs_and_drops_what_changes_with_every_execution():
     assert [cell.metadata for cell in cleaned.cells] == [{}, {"tags": ["parameters"]}, {}, {}]
     assert [cell.execution_count for cell in cleaned.cells if cell.cell_type == "code"] == [1, 2]
     panel, result = cleaned.cells[2].outputs
-    assert set(panel.data) == {"image/png", "text/plain", PANEL} and panel.metadata == {}
+    assert set(panel.data) == {"image/png", "text/plain", PANEL_MIME} and panel.metadata == {}
     assert result.execution_count == 2 and result.data == {"text/plain": "'laptop'"}
     assert clean(cleaned) == cleaned
 

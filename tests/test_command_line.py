@@ -212,7 +212,9 @@ def test_evaluate_refuses_an_unknown_test_set_or_length(cli, vanilla_run):
 
 
 def test_evaluate_by_kind_adds_up_to_the_hard_test_set(cli, vanilla_run):
-    _, out, _ = cli("evaluate", vanilla_run.folder, "--by-kind", "--lengths", "3", "--samples", "50")
+    _, out, _ = cli(
+        "evaluate", vanilla_run.folder, "--test-set", "carry", "--by-kind", "--lengths", "3", "--samples", "50"
+    )
     lines = [line.split() for line in out.splitlines()]
     assert {line[0] for line in lines} == {"3"} and len(lines) == 5
     whole = vanilla_run.evaluate(3, 50, "carry")

@@ -368,10 +368,10 @@ def test_long_outputs_are_counted_in_chunks_where_that_is_exact(monkeypatch, sel
     model = make_model(task, selves, crosses)
     operands = operands_of(task, 30)
     whole = count_errors(model, task, operands, "natural")
-    chunks, in_chunks = [], evaluation.count_errors_in_chunks
+    chunks, in_chunks = [], evaluation._wrong_tokens_in_chunks
     monkeypatch.setattr(evaluation, "CHUNK", 8)
     monkeypatch.setattr(
-        evaluation, "count_errors_in_chunks", lambda *rest, **more: chunks.append(1) or in_chunks(*rest, **more)
+        evaluation, "_wrong_tokens_in_chunks", lambda *rest, **more: chunks.append(1) or in_chunks(*rest, **more)
     )
     assert torch.equal(count_errors(model, task, operands, "natural"), whole)
     if chunked is not None:

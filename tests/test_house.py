@@ -59,6 +59,15 @@ def test_imports_run_downwards(trees):
         assert not above, f"{file.name} imports {above}"
 
 
+def test_the_readme_lists_every_module_in_the_order_of_imports(repository):
+    section = (repository / "README.md").read_text().partition("## The house")[2].partition("\n## ")[0]
+    rows = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `abcnb/")]
+    listed = [name for row in rows for name in re.findall(r"`abcnb/(\w+)\.py`", row)]
+    assert listed == [name for name in ORDER if name in listed]
+    unnamed = {name for name in ORDER if name not in listed and f"`{name}`" not in section}
+    assert not unnamed
+
+
 def test_the_import_check_sees_imports_of_every_kind():
     text = "import abcnb.model\nfrom abcnb import results, __version__\ndef f():\n    from abcnb.tasks import x"
     assert imports_of(ast.parse(text)) == {"model", "results", "tasks"}

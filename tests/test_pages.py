@@ -143,12 +143,12 @@ def test_a_panel_takes_the_place_of_its_image_and_a_widget_view_is_dropped(site)
     both = {
         "output_type": "display_data",
         "metadata": {},
-        "data": view | {"image/png": PIXEL, pages.PANEL: fragment},
+        "data": view | {"image/png": PIXEL, pages.PANEL_MIME: fragment},
     }
     written = page(site, code("panel", both))
     assert f'<div class="panel">{fragment}</div>' in written
     assert PIXEL not in written and "model_id" not in written and "VBox" not in written
-    del both["data"][pages.PANEL]
+    del both["data"][pages.PANEL_MIME]
     assert f'<img alt="VBox()" src="data:image/png;base64,{PIXEL}">' in page(site, code("panel", both))
 
 

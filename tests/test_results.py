@@ -61,6 +61,23 @@ def test_what_is_written_is_read_back(tmp_path):
     assert read(file).to_dict("records") == [made_up(), made_up(task="n-by-1")]
 
 
+@pytest.mark.parametrize("name", ["accuracy.csv", "learning.csv"])
+def test_rows_of_a_configuration_that_is_no_longer_go(tmp_path, name):
+    def rows(run, *places):
+        place = "length" if name == "accuracy.csv" else "step"
+        values = made_up() | dict.fromkeys(results.LEARNED, 1.0)
+        made = [values | {"run": run, place: at} for at in places]
+        return [{key: row[key] for key in results._columns(tmp_path / name)} for row in made]
+
+    record(tmp_path / name, rows("old", 6, 10, 60))
+    record(tmp_path / name, [row | {"seed": 1} for row in rows("old of seed 1", 6)])
+    record(tmp_path / name, rows("new", 6))
+    assert sorted(zip(read(tmp_path / name)["run"], read(tmp_path / name)["seed"], strict=True)) == [
+        ("new", 0),
+        ("old of seed 1", 1),
+    ]
+
+
 def write_ten(file, seed):
     for length in range(1, 11):
         record(file, [made_up(seed=seed, length=length)])

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from abcnb.sampling import Sampler, numbers_of_length, random_operands, split_numbers
+from abcnb.sampling import Sampler, count_random, numbers_of_length, random_operands, split_numbers
 from abcnb.tasks import digits_of, get_task
 
 LARGEST = 1_048_576  # 2^20
@@ -262,6 +262,14 @@ def test_count_is_that_of_the_paper(length, samples, count):
     """min(10^L − 10^(L−1), samples)."""
     a, b = random_operands(get_task("addition"), length, samples)
     assert len(a) == len(b) == count
+
+
+@pytest.mark.parametrize("name, base", [("successor", 4), ("parity", 2), ("addition", 16), ("n-by-1", 10)])
+@pytest.mark.parametrize("length", [1, 6, 7, 12])
+@pytest.mark.parametrize("samples", [10, 2000])
+def test_the_count_is_known_without_the_samples(name, base, length, samples):
+    task = get_task(name, base)
+    assert count_random(task, length, samples) == len(random_operands(task, length, samples)[0])
 
 
 def test_ten_thousand_long_samples():
