@@ -242,11 +242,16 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
             continue
         made[file.stem] = page
     table = results.read(execution.reports / "results" / "accuracy.csv")
-    table = table[(table["preset"] == execution.preset) & (table["settings"] == "")]
+    table = table[
+        (table["preset"] == execution.preset) & (table["settings"] == "") & (table["test_set"] == "random")
+    ]
+    shown = results.by_task(results.in_order(table), LENGTHS[-1])
     text = f"Nothing is measured at preset {execution.preset} yet."
-    if len(table):
-        text = "Percent exact match by length in digits; published numbers in parentheses.\n\n"
-        text += results.comparison(table, LENGTHS)
+    if len(shown):
+        text = (
+            f"Percent exact match at {LENGTHS[-1]} digits, published numbers in parentheses; the last report has "
+        )
+        text += f"every length, every seed and the hard cases.\n\n{results.markdown(shown)}"
     documents = {file.stem: read(file) for file in files}
     made["index"] = pages.index_page(documents, site, text, provenance(execution.device))
     target.mkdir(parents=True, exist_ok=True)
