@@ -78,9 +78,7 @@ def test_a_sweep_records_scores_with_their_settings(tmp_path):
     assert sorted(zip(table["settings"], table["length"], strict=True)) == [
         (settings, length) for settings in ("", "training.steps=7") for length in (2, 2, 9, 9)
     ]
-    assert set(table["samples"][table["test_set"] == "random"]) == {
-        10,
-        30,
-    }  # of two digits ten numbers are held out
+    # Of two digits ten numbers are held out.
+    assert set(table["samples"][table["test_set"] == "random"]) == {10, 30}
     learned = read(tmp_path / "reports" / "results" / "learning.csv")
     assert set(learned["run"]) == set(table["run"])
