@@ -38,7 +38,7 @@ class Experiment:
         form: `natural` or `aligned` (the paper aligns for ABS only).
         width: digits that operands are padded to in training; 0 is the training length + 1, or more where the
             results of the training numbers take more.
-        train_numbers: `uniform`, `even`, `carry` or `long`.
+        train_numbers: one of `sampling.TRAIN_NUMBERS`.
         bias: `none`, `alibi` (self-attention), `alibi-cross` (both), `window` (ABS) or `calibrated` (ABC).
         model, training, window: as they say.
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.

@@ -5,6 +5,7 @@ eighth is never trained on, by any method, and supplies validation and the test 
 
     uniform   drawn evenly from the training numbers (the paper: under 5% have seven digits, 86% have six)
     even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
+    mixed     half of the samples as `even`, half as `uniform`
     long      as `even`, but over lengths of one to twelve digits: LoRA may be given these, no other method
     carry     `even`, but in three of ten samples half of the places sum to base − 1, so carries
               travel far (Addition only)
@@ -21,7 +22,7 @@ import torch
 from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
 
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
-TRAIN_NUMBERS = ("uniform", "even", "carry", "long")
+TRAIN_NUMBERS = ("uniform", "even", "mixed", "carry", "long")
 LONG_FACTOR = 2  # the longest of the `long` numbers has this many times the digits of the longest `even` one
 CARRY_SHARE = 0.3  # share of `carry` samples that are built, and …
 CARRY_PLACE = 0.5  # … chance that a place of a built sample sums to base − 1
@@ -45,6 +46,8 @@ def smallest_width(task: Task, kind: str) -> int:
     """Digits that the largest result of training numbers takes."""
     longest = task.train_length * (LONG_FACTOR if kind == "long" else 1)
     largest = LARGEST if kind == "uniform" else task.base**longest - 1
+    if kind == "mixed":
+        largest = max(largest, LARGEST)
     if task.operands == 1:
         return length_of(largest + 1, task.base)
     return length_of(largest * (task.base - 1 if task.single_digit_second else 2), task.base)
@@ -84,6 +87,9 @@ class Sampler:
     def __init__(self, task: Task, kind: str, width: int, held_out: bool = False, device: str = "cpu"):
         check_numbers(task, kind, width)
         self.task, self.kind, self.width = task, kind, width
+        if kind == "mixed":
+            self.kinds = [Sampler(task, part, width, held_out, device) for part in ("even", "uniform")]
+            return
         numbers = split_numbers()[held_out]
         numbers = numbers[numbers >= task.minimum].to(device)
         if kind != "uniform":
@@ -100,6 +106,10 @@ class Sampler:
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
         """`batch` operands as digits, units first, each [batch, width]."""
+        if self.kind == "mixed":
+            even, uniform = (sampler.draw(batch, generator) for sampler in self.kinds)
+            chosen = torch.rand(batch, 1, generator=generator, device=even[0].device) < 0.5
+            return tuple(torch.where(chosen, *pair) for pair in zip(even, uniform, strict=True))
         a = self._numbers(batch, generator)
         if self.task.operands == 1:
             return (digits_of(a, self.width, self.task.base),)

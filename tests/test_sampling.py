@@ -76,7 +76,7 @@ def test_numbers_of_length():
 
 @pytest.mark.parametrize(
     "name, kind",
-    [(name, kind) for name in ("addition", "successor", "n-by-1") for kind in ("uniform", "even")]
+    [(name, kind) for name in ("addition", "successor", "n-by-1") for kind in ("uniform", "even", "mixed")]
     + [("addition", "carry")],
 )
 def test_training_numbers_are_never_held_out_nor_too_large(name, kind, held_out):
@@ -87,7 +87,7 @@ def test_training_numbers_are_never_held_out_nor_too_large(name, kind, held_out)
         assert not numbers & held_out
 
 
-@pytest.mark.parametrize("kind", ["uniform", "even", "carry"])
+@pytest.mark.parametrize("kind", ["uniform", "even", "mixed", "carry"])
 def test_held_out_draws_are_only_held_out(kind, held_out):
     for operand in Sampler(get_task("addition"), kind, 8, held_out=True).draw(5_000, generator()):
         assert set(integers(operand)) <= held_out
@@ -150,6 +150,18 @@ def test_uniform_mostly_draws_six_digits():
     assert share[7] == pytest.approx(0.046, abs=0.01)
 
 
+def test_mixed_draws_half_of_the_samples_as_each():
+    """Both operands long in 0.82 of `uniform` samples (0.905²: six digits or seven) and 1/36 of `even` ones."""
+    both = {}
+    for kind in ("uniform", "even", "mixed"):
+        a, b = Sampler(get_task("addition"), kind, 8).draw(20_000, generator())
+        both[kind] = ((lengths(a) >= 6) & (lengths(b) >= 6)).float().mean().item()
+    assert both["uniform"] == pytest.approx(0.905**2, abs=0.02)
+    assert both["even"] == pytest.approx(1 / 36, abs=0.01)
+    # were the operands drawn each for itself, it would be the square of the mean share, about 0.29
+    assert both["mixed"] == pytest.approx((0.905**2 + 1 / 36) / 2, abs=0.02)
+
+
 def test_even_draws_evenly_within_a_length():
     """Of the six-digit numbers drawn, each leading digit 1 to 9 is about a ninth."""
     drawn, _ = Sampler(get_task("addition"), "even", 7).draw(30_000, generator())
@@ -183,7 +195,7 @@ def test_carry_builds_three_of_ten_samples():
 
 def test_sampler_errors():
     addition = get_task("addition")
-    with pytest.raises(ValueError, match="expected training numbers among uniform, even, carry, long, got 'odd'"):
+    with pytest.raises(ValueError, match="expected training numbers among uniform, even, mixed, carry, long, got 'odd'"):
         Sampler(addition, "odd", 7)
     with pytest.raises(ValueError, match="'carry' numbers are for addition, got the task 'successor'"):
         Sampler(get_task("successor"), "carry", 7)
@@ -206,6 +218,8 @@ def test_sampler_errors():
         # 0xfffff + 1 = 0x100000
         ("successor", "even", 16, 5),
         ("addition", "even", 2, 20),
+        # 2^20 + 2^20 has 22 bits
+        ("addition", "mixed", 2, 21),
     ],
 )
 def test_a_width_without_room_for_the_result_is_refused(name, kind, base, width):
