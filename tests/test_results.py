@@ -9,6 +9,7 @@ from abcnb import results
 from abcnb.evaluation import Score
 from abcnb.paper import Choice
 from abcnb.results import COLUMNS, comparison, percent, read, record, score_lines
+from abcnb.sweep import read_sweep
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
 
@@ -194,6 +195,16 @@ def test_committed_results_are_in_order(repository):
         assert int(row["samples"]) - int(row["correct"]) <= int(row["wrong_digits"]) <= int(row["digits"])
     keys = [tuple(row[name] for name in results.KEYS[file.name]) for row in rows]
     assert len(set(keys)) == len(keys)
+
+
+def test_every_committed_number_can_be_asked_for_by_a_sweep():
+    asked = set()
+    for spec in sorted((REPOSITORY / "reports/sweeps").glob("*.toml")):
+        for wanted in read_sweep(spec).experiments:
+            asked |= {wanted.digest} | ({wanted.interpolation.digest} if wanted.interpolation else set())
+    measured = results.read(REPOSITORY / "reports/results/accuracy.csv")
+    lost = measured[~measured["run"].isin(asked)]
+    assert lost[["task", "method", "seed", "settings"]].drop_duplicates().to_dict("records") == []
 
 
 def test_the_table_in_the_readme_is_current():

@@ -195,7 +195,9 @@ def test_carry_builds_three_of_ten_samples():
 
 def test_sampler_errors():
     addition = get_task("addition")
-    with pytest.raises(ValueError, match="expected training numbers among uniform, even, mixed, carry, long, got 'odd'"):
+    with pytest.raises(
+        ValueError, match="expected training numbers among uniform, even, mixed, carry, long, got 'odd'"
+    ):
         Sampler(addition, "odd", 7)
     with pytest.raises(ValueError, match="'carry' numbers are for addition, got the task 'successor'"):
         Sampler(get_task("successor"), "carry", 7)
