@@ -1,4 +1,4 @@
-# make reproduce   install, train, calibrate, retrain, evaluate; prints the table, writes reports/ (under 40 minutes)
+# make reproduce   install, train, calibrate, retrain, evaluate; prints the table, writes reports/ (15 to 25 minutes)
 # make reports     execute the notebooks that are not current, write reports/html/
 # make test        install if needed, run the tests
 # make lint        ruff

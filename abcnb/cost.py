@@ -11,7 +11,7 @@ from abcnb.experiments import Experiment
 def forward_flops(experiment: Experiment, width: int) -> int:
     """Operations of one sample's forward pass at a width."""
     task, model = experiment.get_task(), experiment.model
-    rows = task.label(*task.zeros(width)).shape[1] + 1
+    rows = task.label(*task.smallest(width)).shape[1] + 1
     columns = len(task.layout(width, experiment.form))
     d, d_ff = model.d_model, model.d_ff
 

@@ -215,7 +215,7 @@ def window_of(task: Task, length: int, w: int = 1, period: int = 3, sides: str =
     if period < 1:
         raise ValueError(f"expected a period T of at least 1, got {period}")
     width, form = task.digits_at(length) + 1, task.forms[-1]
-    batch = task.batch(task.zeros(width), form)
+    batch = task.batch(task.smallest(width), form)
     rows = torch.arange(batch.target.shape[1])
     cross = cross_window(1, batch.layout.segments, w, sides)(rows, batch.layout)
     return Window(

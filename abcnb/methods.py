@@ -22,7 +22,7 @@ from abcnb.training import TrainingConfig
 PRESETS = {
     "smoke": "seconds; for tests, its numbers mean nothing",
     "laptop": "real results on two CPU cores",
-    "paper": "the paper's configuration, for a GPU",
+    "paper": "the paper's sizes, dropout, padding and numbers, for a GPU",
 }
 
 

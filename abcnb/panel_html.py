@@ -53,7 +53,7 @@ def _size(task: Task, form: str, length: int) -> dict:
     layout = task.layout(width, form)
     return {
         "name": f"{length} digits",
-        "rows": task.batch(task.zeros(width), form).target.shape[1],
+        "rows": task.batch(task.smallest(width), form).target.shape[1],
         "columns": len(layout),
         "places": layout.column_of_place.tolist(),
         "structural": layout.structural_columns.tolist(),

@@ -50,6 +50,8 @@ def cyclic_phases(scheme: str, layout: Layout, period: int, phase: int = 0) -> t
     """The phase of each source column, [columns]; −1 where a token has none (structure, over places)."""
     if scheme == "cyclic-columns":
         return (layout.units_column - layout.columns + phase) % period
+    if scheme != "cyclic-places":
+        raise ValueError(f"expected cyclic-columns or cyclic-places, got {scheme!r}")
     return torch.where(layout.digit_places > NO_PLACE, (layout.digit_places + phase) % period, -1)
 
 
@@ -63,6 +65,8 @@ def source_vectors(scheme: str, layout: Layout, period: int, d_model: int, phase
 
 def target_vectors(scheme: str, rows: torch.Tensor, period: int, d_model: int, phase: int = 0) -> torch.Tensor:
     """What a scheme adds to the target embeddings, [rows, d_model]; `phase` shifts the cyclic ones."""
+    if scheme not in ADDED:
+        raise ValueError(f"expected a scheme among {', '.join(ADDED)}, got {scheme!r}")
     return sinusoid(rows if scheme == "sinusoidal" else (rows + phase) % period, d_model)
 
 

@@ -70,7 +70,7 @@ def lines_of(
     found = calibrate(average, config)
     width = task.digits_at(length) + 1
     columns = task.layout(width, form)
-    rows = torch.arange(task.batch(task.zeros(width), form).target.shape[1])
+    rows = torch.arange(task.batch(task.smallest(width), form).target.shape[1])
     cross_bias, self_bias = found.cross_biases[layer], found.self_biases[layer]
     cross, self_ = cross_bias(rows, columns), self_bias(rows, Steps.all(len(rows)))
     tables = []

@@ -195,6 +195,21 @@ def load_run(folder: Path) -> Run:
     return run
 
 
+def run_of(experiment: Experiment, folder: Path) -> Run:
+    """The finished run of an experiment, from the folder that holds it.
+
+    Raises:
+        ValueError: as `load_run`, or the folder holds another experiment's run.
+    """
+    stored = load_run(folder).experiment
+    if stored.digest != experiment.digest:
+        raise ValueError(
+            f"expected the run of {experiment.digest} in {folder}, but its config.json describes "
+            f"{stored.digest}: a default was changed, or the folder was copied by hand; remove it"
+        )
+    return Run(folder, experiment)
+
+
 def hardware(device: torch.device) -> str:
     """The processor's name and how many threads it ran on."""
     if device.type == "cuda":
@@ -230,13 +245,7 @@ def fit(
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(runs / f".{experiment.digest}.lock"):
         if (folder / "metrics.json").exists():
-            stored = load_run(folder).experiment  # says what is wrong with it, if anything is
-            if stored.digest != experiment.digest:
-                raise ValueError(
-                    f"expected the run of {experiment.digest} in {folder}, but its config.json describes "
-                    f"{stored.digest}: a default was changed, or the folder was copied by hand; remove it"
-                )
-            return Run(folder, experiment)
+            return run_of(experiment, folder)
         interpolation = experiment.interpolation
         base = fit(interpolation, runs, device, progress, listener) if interpolation else None
         config = json.dumps(asdict(experiment), indent=1)

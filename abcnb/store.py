@@ -20,13 +20,14 @@ from abcnb.carries import TEST_SETS
 from abcnb.evaluation import Score
 from abcnb.experiments import Experiment
 from abcnb.methods import settings_of
-from abcnb.runs import RUNS, Run, fit
+from abcnb.runs import RUNS, Run, fit, run_of
 from abcnb.sampling import count_random
 from abcnb.training import pick_device
 
 REPORTS = RUNS.parent / "reports"
 # What a committed run holds; its scores are in accuracy.csv, measured with the full weights.
-CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
+METRICS, WEIGHTS = "metrics.json", "weights.safetensors"
+ROUNDED = "rounded"  # folder among the runs for copies of committed ones
 
 
 def commit_run(run: Run, models: Path) -> Path:
@@ -51,7 +52,7 @@ def commit_run(run: Run, models: Path) -> Path:
 
 
 def _adopt(committed: Path, folder: Path) -> None:
-    """Copy a committed run among the runs, so that it is used and evaluated as any other."""
+    """Copy a committed run, so that what is evaluated is remembered outside of what is committed."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in committed.iterdir():
         if file.name not in (METRICS, WEIGHTS):
@@ -82,14 +83,20 @@ class Store:
         return self.reports / "models" / experiment.digest
 
     def run(self, experiment: Experiment) -> Run:
-        """The trained model: from `runs`, else a committed one, else trained now."""
-        folder = self.runs / experiment.digest
-        if self.reports and (self._committed(experiment) / METRICS).exists():
-            self.runs.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.runs / f".{experiment.digest}.lock"):
-                if not (folder / METRICS).exists():
-                    _adopt(self._committed(experiment), folder)
-        return fit(experiment, self.runs, self.device, self.progress)
+        """The trained model: from `runs`, else a committed one, else trained now.
+
+        A committed one has rounded weights. It is kept apart, so that nothing is trained or measured for the
+        tables from it.
+        """
+        trained = (self.runs / experiment.digest / METRICS).exists()
+        if trained or not self.reports or not (self._committed(experiment) / METRICS).exists():
+            return fit(experiment, self.runs, self.device, self.progress)
+        folder = self.runs / ROUNDED / experiment.digest
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.parent / f".{experiment.digest}.lock"):
+            if not (folder / METRICS).exists():
+                _adopt(self._committed(experiment), folder)
+        return run_of(experiment, folder)
 
     def _rows(self, file: str, experiment: Experiment):
         """Rows of a committed CSV that belong to an experiment."""

@@ -59,7 +59,11 @@ def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
         base: the base of the digits.
 
     Returns:
-        [batch, width] digits, modulo base**width.
+        [batch, width] digits.
+
+    Raises:
+        ValueError: a negative number, or one of more than `width` digits (on a GPU, where to ask would make every
+            training step wait, digits modulo base**width instead).
     """
     digits = torch.empty_like(sums)
     carry = torch.zeros_like(sums[:, 0])
@@ -67,6 +71,11 @@ def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
         total = sums[:, place] + carry
         carry = torch.div(total, base, rounding_mode="floor")
         digits[:, place] = total - carry * base
+    if sums.device.type == "cpu" and carry.any():
+        raise ValueError(
+            f"expected results from 0 to {base}**{sums.shape[1]} - 1, which fit the operands' width, got a "
+            f"{'negative' if (carry < 0).any() else 'larger'} one"
+        )
     return digits
 
 
@@ -90,7 +99,9 @@ def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
 class Task:
     """One arithmetic task in one base.
 
-    A new task is a subclass with a `name` and a `label`, plus one `register` line.
+    A new task is a subclass with a `name` and a `label`, plus one `register` line. Results have at most one digit
+    more than the operands, which are padded by one. A task of two operands starts from `Addition` or `NByOne`
+    and sets `symbol`, one of `tokens.CHARACTERS`.
 
     Attributes:
         name: the task's name in code and on the command line.
@@ -205,9 +216,9 @@ class Task:
         widths = self.widths(max(operands[0].shape[1], width))
         return tuple(F.pad(a, (0, max(0, w - a.shape[1]))) for a, w in zip(operands, widths, strict=True))
 
-    def zeros(self, width: int) -> Operands:
-        """Operands that are all zero, of batch 1: a stand-in where only the columns matter."""
-        return tuple(torch.zeros(1, n, dtype=torch.long) for n in self.widths(width))
+    def smallest(self, width: int) -> Operands:
+        """The smallest operands, of batch 1: a stand-in where only the columns matter."""
+        return tuple(digits_of(torch.tensor([self.minimum]), n, self.base) for n in self.widths(width))
 
     @property
     def syntax(self) -> str:

@@ -445,7 +445,7 @@ def test_calibrated_biases_train_a_model():
     found = calibrate(synthetic_average(), CalibrationConfig())
     config = ModelConfig(heads=2, d_model=16, d_ff=16, decoder_layers=2)
     model = Transformer(config, 15, found.self_biases, found.cross_biases)
-    digits = torch.randint(10, (3, 9), generator=torch.Generator().manual_seed(0))
+    digits = torch.randint(5, (3, 9), generator=torch.Generator().manual_seed(0))
     assert torch.isfinite(model(get_task("addition").batch((digits, digits)))).all()
 
 
@@ -454,7 +454,7 @@ def test_average_attention_is_the_mean_over_samples(what):
     torch.manual_seed(0)
     model = Transformer(ModelConfig(heads=2, d_model=16, d_ff=16, decoder_layers=2, dropout=0.5), 15)
     task = get_task("addition")
-    digits = torch.randint(10, (2, 6, 4))
+    digits = torch.randint(5, (2, 6, 4))
     whole = task.batch((digits[0], digits[1]))
     halves = [task.batch((digits[0, rows], digits[1, rows])) for rows in (slice(0, 3), slice(3, 6))]
     model.eval()
@@ -479,7 +479,7 @@ def test_model_to_bias_end_to_end():
     """From a model that has not learned anything to biases for a wider source."""
     torch.manual_seed(0)
     model = Transformer(ModelConfig(heads=2, d_model=16, d_ff=16, decoder_layers=2), 15)
-    digits = torch.randint(10, (2, 8, 4))
+    digits = torch.randint(5, (2, 8, 4))
     average = average_attention(model, [get_task("addition").batch((digits[0], digits[1]))])
     found = calibrate(average, CalibrationConfig())
     assert set(range(2)) == {line.head for line in found.cross_biases[0].lines}

@@ -58,8 +58,8 @@ def make(position, bias, form="natural", encoder_layers=0):
         for name, parameter in model.named_parameters():
             if "attention" in name and name.endswith("weight"):
                 parameter *= 2
-    operands = tuple(torch.randint(10, (12, WIDTH)) for _ in range(2))
-    return model, task.batch(operands, form)
+    operands = tuple(torch.randint(10, (12, WIDTH - 1)) for _ in range(2))
+    return model, task.batch(task.widened(operands, WIDTH), form)
 
 
 @pytest.mark.parametrize("bias", BIASES)

@@ -147,7 +147,9 @@ def make_model(task, selves, crosses, layers=2, position="none", **settings):
 
 def operands_of(task, width, samples=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randint(task.base, (samples, w), generator=generator) for w in task.widths(width))
+    widths = [n - 1 if n == width else n for n in task.widths(width)]  # room for the result
+    drawn = tuple(torch.randint(task.base, (samples, n), generator=generator) for n in widths)
+    return task.widened(drawn, width)
 
 
 def in_chunks(model, task, operands, form, chunk):

@@ -57,8 +57,9 @@ def model_of(setup, seed=0):
 
 def addition_batch(size=5, width=4, seed=1):
     generator = torch.Generator().manual_seed(seed)
-    a, b = (torch.randint(10, (size, width), generator=generator) for _ in range(2))
-    return get_task("addition").batch((a, b))
+    numbers = tuple(torch.randint(10, (size, width - 1), generator=generator) for _ in range(2))
+    task = get_task("addition")
+    return task.batch(task.widened(numbers, width))
 
 
 # Two ways through the attention
@@ -304,9 +305,9 @@ def test_widths_in_turn_do_not_disturb_one_another():
 
 @torch.no_grad()
 def test_without_positions_or_biases_nothing_tells_source_columns_apart():
-    """123 + 748 and 748 + 321 have the same characters in another order."""
+    """123 + 648 and 648 + 321 have the same characters in another order."""
     model = model_of("nothing at all")
-    a, b = torch.tensor([[3, 2, 1]]), torch.tensor([[8, 4, 7]])
+    a, b = torch.tensor([[3, 2, 1]]), torch.tensor([[8, 4, 6]])
     task = get_task("addition")
     straight, reordered = task.batch((a, b)), task.batch((b, a.flip(1)))
     same_target = Batch(reordered.source, straight.target, straight.layout)

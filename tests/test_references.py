@@ -70,8 +70,7 @@ def test_lora_equals_peft():
             name = name.replace("lora_A.default.weight", "down").replace("lora_B.default.weight", "up")
             updates[name].data.normal_()  # B is zero at first
             value.data = updates[name].data
-    a, b = (torch.randint(10, (5, 6)) for _ in range(2))
-    batch = task.batch((a, b))
+    batch = task.batch(task.widened(tuple(torch.randint(10, (5, 5)) for _ in range(2)), 6))
     with torch.no_grad():
         expected = theirs(batch)
         close(ours(batch), expected)

@@ -40,13 +40,27 @@ def reports_with(tmp_path, run, committed=True):
 def test_a_committed_run_is_used_and_evaluates_nearly_alike(tmp_path, trained, no_training):
     reports = reports_with(tmp_path, trained)
     found = Store(tmp_path / "runs", reports, "cpu").run(WANTED)
-    assert found.folder == tmp_path / "runs" / WANTED.digest
+    assert found.folder == tmp_path / "runs" / "rounded" / WANTED.digest
     assert found.metrics["weights"] == "rounded to half precision"
     assert found.biases() == trained.biases()
     assert torch.equal(found.attention().cross_attention, trained.attention().cross_attention)
     for name, value in trained.model().state_dict().items():
         torch.testing.assert_close(found.model().state_dict()[name], value, rtol=1e-3, atol=1e-4)
     assert not (reports / "models" / WANTED.digest / "evaluations.json").exists()
+
+
+def test_nothing_is_trained_from_a_committed_run(tmp_path, trained):
+    """What is trained or measured for the tables starts from full weights, whatever a notebook used before."""
+    commit_run(
+        fit(WANTED.interpolation, trained.folder.parent, "cpu", progress=False), tmp_path / "reports/models"
+    )
+    reports, runs = reports_with(tmp_path, trained), tmp_path / "runs"
+    found = Store(runs, reports, "cpu", progress=False)
+    assert {"weights"} <= found.run(WANTED).metrics.keys() & found.run(WANTED.interpolation).metrics.keys()
+    anew = fit(WANTED, runs, "cpu", progress=False)
+    for name, value in trained.model().state_dict().items():
+        assert torch.equal(anew.model().state_dict()[name], value)
+    assert found.run(WANTED).folder == runs / WANTED.digest
 
 
 def test_a_run_comes_before_what_is_committed(tmp_path, trained, no_training):

@@ -6,6 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abcnb.cost import training_flops
+from abcnb.methods import experiment
 from abcnb.sampling import Sampler, random_operands
 from abcnb.tasks import TASKS, Task, digits_of, get_task, length_of, propagate_carries, register
 from abcnb.tokens import decode
@@ -53,28 +55,28 @@ def decimal(value, width):
 @given(two_operands())
 def test_addition_label(case):
     base, a, b = case
-    result = label(get_task("addition", base), a, b)
-    assert len(result) == len(a)
+    result = label(get_task("addition", base), [*a, 0], [*b, 0])
+    assert len(result) == len(a) + 1
     assert all(0 <= digit < base for digit in result)
-    assert number(result, base) == (number(a, base) + number(b, base)) % base ** len(a)
+    assert number(result, base) == number(a, base) + number(b, base)
 
 
 @quick
 @given(one_operand())
 def test_successor_label(case):
     base, a = case
-    result = label(get_task("successor", base), a)
+    result = label(get_task("successor", base), [*a, 0])
     assert all(0 <= digit < base for digit in result)
-    assert number(result, base) == (number(a, base) + 1) % base ** len(a)
+    assert number(result, base) == number(a, base) + 1
 
 
 @quick
 @given(two_operands())
 def test_n_by_one_label(case):
     base, a, (b, *_) = case
-    result = label(get_task("n-by-1", base), a, [b])
+    result = label(get_task("n-by-1", base), [*a, 0], [b])
     assert all(0 <= digit < base for digit in result)
-    assert number(result, base) == number(a, base) * b % base ** len(a)
+    assert number(result, base) == number(a, base) * b
 
 
 @quick
@@ -131,9 +133,15 @@ def test_every_row_of_a_batch_has_its_own_carries():
 
 def test_propagate_carries_borrows():
     # 100 − 1 = 99; 0 − 1 = −1, which is 999 modulo 1000
-    assert propagate_carries(torch.tensor([[-1, 0, 1], [-1, 0, 0]]), 10).tolist() == [[9, 9, 0], [9, 9, 9]]
+    assert propagate_carries(torch.tensor([[-1, 0, 1], [-1, 1, 0]]), 10).tolist() == [[9, 9, 0], [9, 0, 0]]
     # sums of any size: 123 units and 4 tens are 163
     assert propagate_carries(torch.tensor([[123, 4, 0]]), 10).tolist() == [[3, 6, 1]]
+
+
+@pytest.mark.parametrize("sums, what", [([-1, 0, 0], "negative"), ([0, 0, 10], "larger")])
+def test_results_that_do_not_fit_are_refused(sums, what):
+    with pytest.raises(ValueError, match=rf"results from 0 to 10\*\*3 - 1.*got a {what} one"):
+        propagate_carries(torch.tensor([sums]), 10)
 
 
 def test_propagate_carries_leaves_its_input_alone():
@@ -369,6 +377,8 @@ def test_new_task_works_end_to_end(predecessor):
         assert decode(source) == f"${n:07d}&"
         assert decode(target) == f"{n - 1:07d}"[::-1] + "&"
     assert predecessor.read(decode(predecessor.batch(predecessor.parse("1000")).target[0])) == "999"
+    assert decode(predecessor.batch(predecessor.smallest(3)).source[0]) == "$001&"
+    assert training_flops(experiment("predecessor", "abc-places", "smoke")) > 0
     assert predecessor.layout(7).places().tolist() == [[7, 6, 5, 4, 3, 2, 1, 0, -1]]
 
 
