@@ -243,14 +243,14 @@ def tables(table: pd.DataFrame) -> str:
 
     Rows of changed settings are left out.
     """
-    return "\n\n".join(text for group in _presets(table) for text in (_made_with(group), *_all_lengths(group)))
+    return "\n\n".join(text for group in _presets(table) for text in (made_with(group), *_all_lengths(group)))
 
 
 def overview(table: pd.DataFrame) -> str:
     """All tasks side by side at the longest of the paper's lengths, `tables` folded away below; as Markdown."""
     parts = []
     for group in _presets(table):
-        parts.append(_made_with(group))
+        parts.append(made_with(group))
         for test_set, title in (("random", "random digits"), ("carry", "hard cases (`carry`)")):
             shown = group[group["test_set"] == test_set]
             if len(shown):
@@ -265,7 +265,8 @@ def _presets(table: pd.DataFrame) -> list[pd.DataFrame]:
     return [group for _, group in frozen.groupby("preset", sort=False)]
 
 
-def _made_with(group: pd.DataFrame) -> str:
+def made_with(group: pd.DataFrame) -> str:
+    """Preset, seeds, samples and hardware of rows of one preset, in a sentence."""
     random = group[group["test_set"] == "random"]
     return (
         f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, sorted(set(group['seed']))))}, "

@@ -23,6 +23,7 @@ from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
 
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
 TRAIN_NUMBERS = ("uniform", "even", "mixed", "carry", "long")
+MIXED = ("even", "uniform")  # what `mixed` numbers are half of each
 LONG_FACTOR = 2  # the longest of the `long` numbers has this many times the digits of the longest `even` one
 CARRY_SHARE = 0.3  # share of `carry` samples that are built, and …
 CARRY_PLACE = 0.5  # … chance that a place of a built sample sums to base − 1
@@ -44,10 +45,10 @@ def numbers_of_length(numbers: torch.Tensor, length: int, base: int) -> torch.Te
 
 def smallest_width(task: Task, kind: str) -> int:
     """Digits that the largest result of training numbers takes."""
+    if kind == "mixed":
+        return max(smallest_width(task, part) for part in MIXED)
     longest = task.train_length * (LONG_FACTOR if kind == "long" else 1)
     largest = LARGEST if kind == "uniform" else task.base**longest - 1
-    if kind == "mixed":
-        largest = max(largest, LARGEST)
     if task.operands == 1:
         return length_of(largest + 1, task.base)
     return length_of(largest * (task.base - 1 if task.single_digit_second else 2), task.base)
@@ -88,7 +89,7 @@ class Sampler:
         check_numbers(task, kind, width)
         self.task, self.kind, self.width = task, kind, width
         if kind == "mixed":
-            self.kinds = [Sampler(task, part, width, held_out, device) for part in ("even", "uniform")]
+            self.kinds = [Sampler(task, part, width, held_out, device) for part in MIXED]
             return
         numbers = split_numbers()[held_out]
         numbers = numbers[numbers >= task.minimum].to(device)

@@ -132,7 +132,7 @@ def test_every_row_of_a_batch_has_its_own_carries():
 
 
 def test_propagate_carries_borrows():
-    # 100 − 1 = 99; 0 − 1 = −1, which is 999 modulo 1000
+    # 100 − 1 = 99, 10 − 1 = 9
     assert propagate_carries(torch.tensor([[-1, 0, 1], [-1, 1, 0]]), 10).tolist() == [[9, 9, 0], [9, 0, 0]]
     # sums of any size: 123 units and 4 tens are 163
     assert propagate_carries(torch.tensor([[123, 4, 0]]), 10).tolist() == [[3, 6, 1]]
