@@ -17,7 +17,7 @@ from abcnb.evaluation import evaluate_kinds
 from abcnb.experiments import with_settings
 from abcnb.methods import METHODS, PRESETS, experiment
 from abcnb.paper import LENGTHS
-from abcnb.runs import Run, fit, load_run
+from abcnb.runs import Run, fit, is_finished, load_run
 from abcnb.tasks import TASKS
 from abcnb.training import pick_device
 
@@ -174,7 +174,7 @@ def predict_command(
 @app.command("runs")
 def runs_command(runs: Runs = Path("runs")):
     """List the trained models."""
-    folders = sorted(folder for folder in runs.glob("*") if (folder / "metrics.json").is_file())
+    folders = sorted(folder for folder in runs.glob("*") if is_finished(folder))
     if not folders:
         print(f"no finished runs in {runs}")
     for folder in folders:

@@ -19,7 +19,7 @@ from abcnb.lines import Line, LineBias, self_window
 from abcnb.methods import experiment
 from abcnb.positions import sinusoid
 from abcnb.reproduction import MAIN_TASKS
-from abcnb.runs import TaskData, build_model, hardware, load_run, written_biases
+from abcnb.runs import TaskData, build_model, hardware, is_finished, load_run, written_biases
 from abcnb.sampling import random_operands
 from abcnb.tasks import Batch
 
@@ -173,7 +173,7 @@ def whole_jobs(runs: Path, seed: int) -> list[str]:
     for task in MAIN_TASKS:
         for method in ("abs-place", "abc-places"):
             e = experiment(task, method, "laptop", seed)
-            if not (runs / e.digest / "metrics.json").exists():
+            if not is_finished(runs / e.digest):
                 lines.append(f"{task} {method}: not run (python -m abcnb fit {task} {method} --seed {seed})")
                 continue
             parts = [part for part in (e.interpolation, e) if part]

@@ -23,7 +23,7 @@ import torch
 
 from abcnb import results
 from abcnb.experiments import Experiment
-from abcnb.runs import Run, fit
+from abcnb.runs import Run, fit, is_finished
 from abcnb.training import pick_device
 
 ENGINES = ("local", "ray")
@@ -65,7 +65,7 @@ class Job:
     def known(self) -> list[dict]:
         """Its rows of accuracy.csv, as far as they have been measured; none where the run is not finished."""
         run = Run(self.runs / self.experiment.digest, self.experiment)
-        if not (run.folder / "metrics.json").exists():
+        if not is_finished(run.folder):
             return []
         try:
             scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests()]

@@ -34,6 +34,7 @@ from abcnb.tasks import Batch
 from abcnb.training import CHECKPOINT, pick_device, train, write_atomically
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
+CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
 
 
 class TaskData:
@@ -101,7 +102,7 @@ class Run:
     @property
     def metrics(self) -> dict:
         """Validations, steps, seconds and hardware."""
-        return json.loads((self.folder / "metrics.json").read_text())
+        return json.loads((self.folder / METRICS).read_text())
 
     def biases(self) -> tuple[tuple[Bias, ...], tuple[Bias, ...]]:
         """The (self, cross) biases the model was trained with."""
@@ -132,7 +133,7 @@ class Run:
     def model(self, device: str | torch.device = "cpu") -> Transformer:
         """The trained model, in evaluation mode."""
         model = build_model(self.experiment, *self.biases())
-        model.load_state_dict(load_file(self.folder / "weights.safetensors"))
+        model.load_state_dict(load_file(self.folder / WEIGHTS))
         return model.to(device).eval()
 
     def known_score(self, length: int, samples: int, test_set: str = "random") -> Score | None:
@@ -173,22 +174,26 @@ class Run:
             ) from None
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether a folder holds a run that was trained to its end."""
+    return (folder / METRICS).is_file()
+
+
 def load_run(folder: Path) -> Run:
     """A finished run.
 
     Raises:
         ValueError: the folder is missing, unfinished, damaged, or not a run.
     """
-    needed = ("config.json", "metrics.json", "weights.safetensors")
-    missing = [name for name in needed if not (folder / name).is_file()]
+    missing = [name for name in (CONFIG, METRICS, WEIGHTS) if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"expected a finished run in {folder}, but it has no {missing[0]}")
     try:
-        run = Run(folder, from_dict(Experiment, json.loads((folder / "config.json").read_text())))
+        run = Run(folder, from_dict(Experiment, json.loads((folder / CONFIG).read_text())))
         run.model()
         missing = [key for key in ("history", "steps", "seconds", "device") if key not in run.metrics]
         if missing:
-            raise ValueError(f"metrics.json without {missing[0]!r}")
+            raise ValueError(f"{METRICS} without {missing[0]!r}")
     except (ValueError, RuntimeError, SafetensorError, KeyError, AttributeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"expected a run of this version of abcnb in {folder}, got: {reason}") from error
@@ -204,7 +209,7 @@ def run_of(experiment: Experiment, folder: Path) -> Run:
     stored = load_run(folder).experiment
     if stored.digest != experiment.digest:
         raise ValueError(
-            f"expected the run of {experiment.digest} in {folder}, but its config.json describes "
+            f"expected the run of {experiment.digest} in {folder}, but its {CONFIG} describes "
             f"{stored.digest}: a default was changed, or the folder was copied by hand; remove it"
         )
     return Run(folder, experiment)
@@ -244,12 +249,12 @@ def fit(
     folder = runs / experiment.digest
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(runs / f".{experiment.digest}.lock"):
-        if (folder / "metrics.json").exists():
+        if is_finished(folder):
             return run_of(experiment, folder)
         interpolation = experiment.interpolation
         base = fit(interpolation, runs, device, progress, listener) if interpolation else None
         config = json.dumps(asdict(experiment), indent=1)
-        write_atomically(folder / "config.json", lambda name: name.write_text(config))
+        write_atomically(folder / CONFIG, lambda name: name.write_text(config))
         if experiment.calibration:
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
@@ -266,7 +271,7 @@ def fit(
             listener,
         )
         weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-        write_atomically(folder / "weights.safetensors", lambda name: save_file(weights, name))
+        write_atomically(folder / WEIGHTS, lambda name: save_file(weights, name))
         metrics = {
             "history": history,
             "steps": history[-1]["step"],
@@ -277,14 +282,14 @@ def fit(
             "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
         }
         content = json.dumps(metrics, indent=1)
-        write_atomically(folder / "metrics.json", lambda name: name.write_text(content))
+        write_atomically(folder / METRICS, lambda name: name.write_text(content))
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return run
 
 
 def steps_to_do(experiment: Experiment, runs: Path) -> int:
     """Optimizer steps that `fit` has to account for: of the experiment and of an interpolation not yet there."""
-    if (runs / experiment.digest / "metrics.json").exists():
+    if is_finished(runs / experiment.digest):
         return 0
     base = experiment.interpolation
     return experiment.training.steps + (steps_to_do(base, runs) if base else 0)

@@ -17,7 +17,7 @@ from abcnb import results
 from abcnb.engines import Ended, Engine, Job
 from abcnb.experiments import Experiment
 from abcnb.methods import settings_of
-from abcnb.runs import Run, steps_to_do
+from abcnb.runs import Run, is_finished, steps_to_do
 
 ATTEMPTS = 2
 
@@ -165,7 +165,7 @@ def run_all(
 
 
 def _is_trained(job: Job, experiment: Experiment) -> bool:
-    return (job.runs / experiment.digest / "metrics.json").exists()
+    return is_finished(job.runs / experiment.digest)
 
 
 def _next(waiting: list[Job], running: dict[Job, float]) -> Job | None:

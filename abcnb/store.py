@@ -20,18 +20,18 @@ from abcnb.carries import TEST_SETS
 from abcnb.evaluation import Score
 from abcnb.experiments import Experiment
 from abcnb.methods import settings_of
-from abcnb.runs import RUNS, Run, fit, run_of
+from abcnb.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, run_of
 from abcnb.sampling import count_random
 from abcnb.training import pick_device
 
 REPORTS = RUNS.parent / "reports"
-# What a committed run holds; its scores are in accuracy.csv, measured with the full weights.
-METRICS, WEIGHTS = "metrics.json", "weights.safetensors"
 ROUNDED = "rounded"  # folder among the runs for copies of committed ones
 
 
 def commit_run(run: Run, models: Path) -> Path:
     """Copy a run to a folder of committed models, its weights in half precision.
+
+    Its scores stay behind: those of the full weights are in accuracy.csv.
 
     Returns:
         The committed folder.
@@ -88,13 +88,13 @@ class Store:
         A committed one has rounded weights. It is kept apart, so that nothing is trained or measured for the
         tables from it.
         """
-        trained = (self.runs / experiment.digest / METRICS).exists()
-        if trained or not self.reports or not (self._committed(experiment) / METRICS).exists():
+        trained = is_finished(self.runs / experiment.digest)
+        if trained or not self.reports or not is_finished(self._committed(experiment)):
             return fit(experiment, self.runs, self.device, self.progress)
         folder = self.runs / ROUNDED / experiment.digest
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f".{experiment.digest}.lock"):
-            if not (folder / METRICS).exists():
+            if not is_finished(folder):
                 _adopt(self._committed(experiment), folder)
         return run_of(experiment, folder)
 
@@ -112,7 +112,7 @@ class Store:
 
     def history(self, experiment: Experiment) -> list[dict]:
         """Validations over training: step, seconds, loss, exact_match (percent), digit_error_rate."""
-        if not (self.runs / experiment.digest / METRICS).exists():
+        if not is_finished(self.runs / experiment.digest):
             rows = self._rows("learning.csv", experiment)
             if rows is not None:
                 return rows[results.LEARNED].to_dict("records")
@@ -120,7 +120,7 @@ class Store:
 
     def cost(self, experiment: Experiment) -> dict:
         """What training it took: parameters (trained ones), steps, seconds."""
-        if not (self.runs / experiment.digest / METRICS).exists():
+        if not is_finished(self.runs / experiment.digest):
             rows = self._rows("accuracy.csv", experiment)
             if rows is not None:
                 first = rows.iloc[0]
