@@ -31,8 +31,7 @@ def greedy_decode(
     tokens = torch.full((len(source), 1), START_ID, device=source.device)
     past = None
     for step in range(steps):
-        seen = Steps.all(step + 1, source.device)
-        seen = Steps(seen.columns, steps)
+        seen = Steps(torch.arange(step + 1, device=source.device), steps)
         rows = seen.columns[-1:] if cache else seen.columns
         x = model.embed_target(tokens[:, -1:] if cache else tokens, rows, layout)
         biases = model.biases_of(rows, seen, layout)

@@ -69,9 +69,9 @@ class Job:
             return []
         try:
             scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests()]
-        except ValueError:  # a damaged file; working on the job says what is wrong with it
+            return [results.row(run, name, score) for name, score in scores if score]
+        except (ValueError, KeyError):  # a damaged file; working on the job says what is wrong with it
             return []
-        return [results.row(run, name, score) for name, score in scores if score]
 
     def work(self, listener: Callable[[int], None]) -> list[dict]:
         """Do it, on one thread; returns its rows of accuracy.csv. `listener` hears of steps done."""

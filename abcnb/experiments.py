@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from abcnb.calibration import CalibrationConfig
+from abcnb.lines import cross_window
 from abcnb.lora import LoRAConfig
 from abcnb.model import ModelConfig
 from abcnb.sampling import check_numbers, smallest_width
@@ -26,6 +27,9 @@ class WindowConfig:
 
     w: int = 1
     sides: str = "past"
+
+    def __post_init__(self):
+        cross_window(1, 1, self.w, self.sides)  # refuses what is no window
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ class Experiment:
                     )
         if self.lora and (not self.interpolation or self.interpolation.model != self.model):
             raise ValueError("adapters need an interpolation with the same model config: the model they adapt")
+        if self.lora and self.lora.rank > self.model.d_model:
+            raise ValueError(f"expected a lora.rank of at most d_model {self.model.d_model}, got {self.lora.rank}")
 
     def get_task(self) -> Task:
         """The task instance."""
@@ -159,6 +165,11 @@ def from_dict(kind: type, content: dict) -> Any:
 SHARED = ("seed", "base", "form", "width", "model.heads")  # with the interpolating model
 
 
+def sets_both(key: str, adapted: bool) -> bool:
+    """Whether a setting is of the interpolating model too; one that is adapted by LoRA shares all of `model`."""
+    return key in SHARED or (adapted and key.startswith("model."))
+
+
 def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
     """Apply `key=value` settings, keys with dots for nested configs, e.g. `training.steps=200`.
 
@@ -174,7 +185,7 @@ def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment
         if not equals:
             raise ValueError(f"expected a setting of the form key=value, got {setting!r}")
         _set(content, key, text)
-        if content["interpolation"] and (key in SHARED or (content["lora"] and key.startswith("model."))):
+        if content["interpolation"] and sets_both(key, bool(content["lora"])):
             _set(content["interpolation"], key, text)
     return from_dict(Experiment, content)
 

@@ -244,7 +244,7 @@ class WindowPanel(Panel):
         sides = [("past: w places before", "past"), ("both: w places on either side", "both")]
         self.sides = dropdown("cross window", sides, "past")
         self.length = slider(widgets.IntSlider, "length (digits)", value=length, min=1, max=max(20, length))
-        self._maps = HeadMaps([0], 2.0, "cividis", "bias")
+        self._maps = HeadMaps([0], 2.0, "viridis", label="")  # open or closed: nothing to grade
         self._picture, self._source, self._steps = picture(), picture(), picture()
         controls = [self.w, self.sides, self.period, self.length]
         described = f"Window panel: ABS and cyclic positions on {task}"
@@ -313,13 +313,14 @@ class TasksPanel(Panel):
 
     Args:
         task: its name.
-        text: the first input, in the task's own form.
-        base: of the digits.
-        form: `natural` or `aligned`.
+        text: the first input, in the task's own form; empty for an example.
+        base: of the digits; None is the task's own.
+        form: `natural` or `aligned`, where the task has it.
     """
 
-    def __init__(self, task: str = "addition", text: str = "123+748", base: int = 10, form: str = "aligned"):
-        forms = get_task(task, base).forms
+    def __init__(self, task: str = "addition", text: str = "", base: int | None = None, form: str = "aligned"):
+        first = get_task(task, base)
+        base, forms, text = first.base, first.forms, text or example_input(first)
         self.task = dropdown("task", list(TASKS), task)
         self.base = slider(widgets.IntSlider, "base", value=base, min=2, max=16)
         self.form = dropdown("form", forms, form if form in forms else forms[0])
@@ -396,7 +397,7 @@ def window_panel(task: str = "addition", length: int = 8) -> WindowPanel:
 
 
 def tasks_panel(
-    task: str = "addition", text: str = "123+748", base: int = 10, form: str = "aligned"
+    task: str = "addition", text: str = "", base: int | None = None, form: str = "aligned"
 ) -> TasksPanel:
     """What source, label and columns of an input are; wrong inputs become a line in the panel."""
     return TasksPanel(task, text, base, form)

@@ -90,7 +90,7 @@ def bias_maps(
         scale = head == heads - 1 and low < 0  # a window is open or closed: nothing to grade
         axis.set_facecolor("0.85")
         sns.heatmap(
-            values[head], vmin=low or -1, vmax=0, cmap="cividis", ax=axis, cbar=scale, cbar_kws={"label": "bias"}
+            values[head], vmin=low or -1, vmax=0, cmap="viridis", ax=axis, cbar=scale, cbar_kws={"label": "bias"}
         )
         _tick_every(axis, source, columns, rows)
         axis.set(title=f"head {head}", xlabel=columns_are, ylabel="output step")
@@ -118,7 +118,7 @@ def line_strengths(lines: pd.DataFrame, head: int, threshold: float | None = Non
         axis.plot(kept["offset"], kept["strength"], "D", color="C1", markersize=6, label="kept")
         if threshold is not None:
             axis.axhline(threshold, linestyle="--", color="C0", linewidth=1, label="κσ + μ")
-        operand = f", operand {segment + 1}" if direction else ""
+        operand = f", operand {segment + 1}" if direction and mine["segment"].max() else ""
         axis.set(title=f"{DIRECTION_NAMES[direction]}{operand}", xlabel="offset", ylabel="line sum")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0][0].legend(frameon=False, fontsize=7)
@@ -144,7 +144,7 @@ def accuracy_by_length(
 
     Args:
         table: columns method, length, exact_match, low, high (percent), and seed where there are several.
-        train_length: longest training length, marked.
+        train_length: the longest length whose every number may be trained on, marked.
         title: of the figure.
         styles: all methods of a set of figures, so that each looks the same in all of them; those of the
             table when None.
@@ -163,7 +163,7 @@ def accuracy_by_length(
         axis.plot(mean.index, mean, label=method, markersize=4.5, **_style(i))
     axis.axvline(train_length, linestyle=":", color="0.4")
     top = axis.get_xaxis_transform()
-    axis.text(train_length, 1.01, "longest in training", transform=top, ha="center", fontsize=8, color="0.35")
+    axis.text(train_length, 1.01, "training length", transform=top, ha="center", fontsize=8, color="0.35")
     axis.set_title(title, pad=16)
     axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103))
     figure.legend(frameon=False, loc="outside right center")
@@ -272,7 +272,7 @@ def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
     """What scalar each scheme adds to the attention score of two steps, against their distance.
 
     Args:
-        panels: name of the scheme to a table of head, distance (steps back), bias.
+        panels: name of the scheme to a table of head, distance (j − i, in steps), bias.
         title: of the figure.
 
     Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
@@ -306,7 +306,7 @@ def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
         values = matrix.numpy().copy()
         values[~np.isfinite(values)] = np.nan
         axis.set_facecolor("0.85")
-        sns.heatmap(values, cmap="cividis", ax=axis, cbar_kws={"label": "added to the score"})
+        sns.heatmap(values, cmap="viridis", ax=axis, cbar_kws={"label": "added to the score"})
         _tick_every(axis, None, matrix.shape[1], matrix.shape[0])
         axis.set(title=name, xlabel="column", ylabel="output step")
     figure.suptitle(title)

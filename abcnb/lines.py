@@ -182,7 +182,7 @@ class LineBias:
             )
             for family, lines in self._families
         ]
-        where = torch.cat(crossed) if crossed else torch.empty(0, len(rows), dtype=torch.long)
+        where = torch.cat(crossed) if crossed else rows.new_empty(0, len(rows), dtype=torch.long)
         if self.attention == "self":
             where = torch.where(where <= rows, where, -1)
         return heads, where, values

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from abcnb.calibration import CalibrationConfig
-from abcnb.experiments import Experiment, WindowConfig
+from abcnb.experiments import Experiment, WindowConfig, sets_both
 from abcnb.lora import LoRAConfig
 from abcnb.model import ModelConfig
 from abcnb.sampling import LONG_FACTOR
@@ -274,7 +274,8 @@ def settings_of(wanted: Experiment) -> str:
     if wanted.method not in METHODS or wanted.preset not in PRESETS:
         return ""
     found = _differences(experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted)
-    shared = {f"interpolation.{entry}" for entry in found}
+    adapted = wanted.lora is not None
+    shared = {f"interpolation.{entry}" for entry in found if sets_both(entry.partition("=")[0], adapted)}
     return " ".join(entry for entry in found if entry not in shared)
 
 

@@ -99,7 +99,7 @@ class HeadMaps:
         heads: the heads' numbers; a single one gets two large maps.
         row_inches: height of one map.
         colourmap: its name; closed cells (−inf) are grey.
-        label: of the colour bars.
+        label: of the colour bars; empty for none.
 
     Attributes:
         figure: the matplotlib figure.
@@ -129,7 +129,8 @@ class HeadMaps:
                 second = name == "self"
                 row, column = (0, int(second)) if blocks == 1 else (row + down * second, column)
                 maps.append(self._add_map(name, head, row, column, height, blocks == 2 and second))
-            self._add_bar(name, maps, height, label)
+            if label:
+                self._add_bar(name, maps, height, label)
 
     def _add_map(self, name: str, head: int, row: int, column: int, height: float, second: bool) -> tuple:
         top = 0.65 + row * (self._row_inches + 0.32) + 0.3 * second
@@ -313,7 +314,7 @@ def accuracy_curves(curves: dict[str, list[tuple[int, float, float, float]]], tr
         axis.plot(length, exact, color=colour, marker=marker, markersize=5, label=name)
     axis.axvline(train_length, linestyle=":", color="0.35")
     axis.annotate(
-        "longest in training", (train_length, 1.02), xycoords=("data", "axes fraction"), ha="center", fontsize=9
+        "training length", (train_length, 1.02), xycoords=("data", "axes fraction"), ha="center", fontsize=9
     )
     axis.set(ylim=(-3, 103))
     axis.set_xlabel("length (digits)", fontsize=10)

@@ -47,9 +47,9 @@ def _lines_of(
     }
 
 
-def _size(task: Task, form: str, length: int) -> dict:
+def _size(task: Task, form: str, length: int, least_width: int) -> dict:
     """What the lines need to know of an input of this length."""
-    width = task.digits_at(length) + 1
+    width = max(task.digits_at(length) + 1, least_width)
     layout = task.layout(width, form)
     return {
         "name": f"{length} digits",
@@ -90,7 +90,7 @@ def panel_data(
     last = len(average.cross_attention) - 1
     names = [f"layer {layer + 1}" + (" (the last)" if layer == last else "") for layer in layers]
     support = f"at least {config.min_support:.0%} of the rows"
-    colours = matplotlib.colormaps["cividis"]
+    colours = matplotlib.colormaps["viridis"]
     fixed = ("frame", "pool", "threshold_on", "min_support", "value", "empty_head", "closed_rows")
     return {
         "title": title,
@@ -100,7 +100,7 @@ def panel_data(
         "names": DIRECTION_NAMES,
         "layers": names,
         "attentions": found,
-        "sizes": [_size(task, form, n) for n in lengths],
+        "sizes": [_size(task, form, n, average.layout.width) for n in lengths],
         "colours": [[round(255 * part) for part in colours(i / 15)[:3]] for i in range(16)],
         "state": {
             "kappa": {"cross": config.kappa_cross, "self": config.kappa_self},

@@ -8,7 +8,8 @@
     rotary           queries and keys turned by their index (RoPE), self- and cross-attention
     relative         Shaw's learned vectors for the clipped distance, self- and cross-attention
     relative-self    the same in self-attention only, as published
-    learned          a learned vector for each column on the source side and step on the target side
+    learned          a learned vector for each index: of the column on the source side, of the step on the target
+                     side, from one table
     randomized       sinusoidal, but at sorted random positions: source and target together draw them anew for
                      each training batch, out of `max_position`; in evaluation the draw is fixed
     abacus           a learned vector for each digit's place in its own number, counted from a random offset; a

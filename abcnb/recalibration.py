@@ -64,11 +64,11 @@ def lines_of(
         average: the averaged attention.
         config: the choices.
         task, form: of the run, for the columns of longer inputs.
-        length: target length in digits; operands are padded to one more.
+        length: target length in digits; operands are padded to one more, and to the training width at least.
         layer: index among the layers that are calibrated; 0 where all share the last one's lines.
     """
     found = calibrate(average, config)
-    width = task.digits_at(length) + 1
+    width = max(task.digits_at(length) + 1, average.layout.width)
     columns = task.layout(width, form)
     rows = torch.arange(task.batch(task.smallest(width), form).target.shape[1])
     cross_bias, self_bias = found.cross_biases[layer], found.self_biases[layer]
@@ -274,7 +274,7 @@ class CalibrationPanel(Panel):
         self.lines = lines_of(self.average, config, self.task, form, self.length.value, layer)
         heads = tuple(range(len(self.lines.cross))) if self.head.value == "all" else (self.head.value,)
         if heads not in self._maps:
-            self._maps[heads] = HeadMaps(heads, 1.15, "cividis", "bias")
+            self._maps[heads] = HeadMaps(heads, 1.15, "viridis", "bias")
         title = f"bias at {self.length.value} digits: {setting_name(config, self.base)}"
         self._picture.value = self._maps[heads].show(self.lines.cross, self.lines.self_, title).png()
         self._tables.value = lines_html(self.lines, heads)

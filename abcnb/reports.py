@@ -147,10 +147,11 @@ class Execution:
     def fingerprint(self, file: Path) -> str:
         """Of all that decides a notebook's outputs: its cells, parameters, the package, committed results."""
         cells = [(cell.cell_type, cell.source) for cell in read(file).cells]
-        sources = [source for source in Path(abcnb.__file__).parent.glob("*.py")]
-        parts = [cells, self.parameters(file), _digest([s for s in sources if s.name not in _NOT_IN_NOTEBOOKS])]
+        package = Path(abcnb.__file__).parent
+        sources = [s for s in (*package.glob("*.py"), *package.glob("*.html")) if s.name not in _NOT_IN_NOTEBOOKS]
+        parts = [cells, self.parameters(file), _digest(sources)]
         if "reports_dir" in self.parameters(file):
-            kinds = ("results/*.csv", "sweeps/*.toml", "models/*/config.json")
+            kinds = ("results/*.csv", "sweeps/*.toml", "models/*/config.json", "models/*/*.safetensors")
             parts.append(_digest([known for kind in kinds for known in self.reports.glob(kind)]))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

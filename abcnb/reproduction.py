@@ -47,5 +47,5 @@ def reproduce(
     if table.empty:
         return "nothing was measured", failures
     minutes = (time.monotonic() - started) / 60
-    text = f"{results.tables(table)}\n\n{workers} workers, {minutes:.1f} minutes."
+    text = f"{results.tables(table, lengths)}\n\n{workers} workers, {minutes:.1f} minutes."
     return text, failures

@@ -86,7 +86,8 @@ def read(file: Path) -> pd.DataFrame:
     columns = _columns(file)
     if not file.exists():
         return pd.DataFrame(columns=columns)
-    table = pd.read_csv(file, keep_default_na=False)
+    # A hash may look like a number.
+    table = pd.read_csv(file, keep_default_na=False, dtype={"run": str, "settings": str})
     if list(table.columns) != columns:
         raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
     return table
@@ -162,10 +163,15 @@ def _cell(shares: pd.Series, known: float | None) -> str:
 def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd.DataFrame:
     """Measured beside published at one length: one row a method, one column for each of the paper's tasks.
 
-    Cells as of `beside_published`; the seeds are the fewest and the most that a task has.
+    Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Where there are several
+    tasks, a method is left out that was measured on one alone and has no published number there.
     """
+    table = table[table["task"].isin(PUBLISHED)]
     rows = []
-    for method, group in table[table["task"].isin(PUBLISHED)].groupby("method", sort=False):
+    for method, group in table.groupby("method", sort=False):
+        its_tasks = set(group["task"])
+        if len(its_tasks) == 1 < table["task"].nunique() and published(*its_tasks, method, length) is None:
+            continue
         seeds = group.groupby("task")["seed"].nunique()
         fewest_most = sorted({seeds.min(), seeds.max()})
         row = {"method": method, "seeds": " to ".join(map(str, fewest_most))}
@@ -238,12 +244,13 @@ def in_order(table: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(["task", "method"], key=lambda names: names.map(order), kind="stable")
 
 
-def tables(table: pd.DataFrame) -> str:
+def tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
     """Everything measured beside what was published, as Markdown, with what a reader needs to trust it.
 
     Rows of changed settings are left out.
     """
-    return "\n\n".join(text for group in _presets(table) for text in (made_with(group), *_all_lengths(group)))
+    parts = [text for group in _presets(table) for text in (made_with(group), *_by_length(group, lengths))]
+    return "\n\n".join(parts)
 
 
 def overview(table: pd.DataFrame) -> str:
@@ -256,7 +263,7 @@ def overview(table: pd.DataFrame) -> str:
             if len(shown):
                 parts.append(f"**{LENGTHS[-1]} digits, {title}:**")
                 parts.append(markdown(by_task(shown, LENGTHS[-1], test_set == "random")))
-        parts += ["<details><summary>Every task and length</summary>", *_all_lengths(group), "</details>"]
+        parts += ["<details><summary>Every task and length</summary>", *_by_length(group, LENGTHS), "</details>"]
     return "\n\n".join(parts)
 
 
@@ -275,15 +282,15 @@ def made_with(group: pd.DataFrame) -> str:
     )
 
 
-def _all_lengths(group: pd.DataFrame) -> list[str]:
-    parts = [comparison(group, LENGTHS)]
+def _by_length(group: pd.DataFrame, lengths: Sequence[int]) -> list[str]:
+    parts = [comparison(group, lengths)]
     carry = group[group["test_set"] == "carry"]
     if len(carry):
         parts.append(
             f"Hard cases (`carry`, up to {carry['samples'].max():,} a length: full and random carry chains, "
             "unequal operands, zeros inside, 99…9 + 1 and the like):"
         )
-        parts.append(comparison(carry, LENGTHS, "carry"))
+        parts.append(comparison(carry, lengths, "carry"))
     return parts
 
 
@@ -294,13 +301,16 @@ def write_table(csv: Path, document: Path) -> None:
     """Replace the part of a document between the table's marks by the overview of a CSV.
 
     Raises:
-        ValueError: the document has no such marks.
+        ValueError: there are no results, or the document has no such marks.
     """
+    table = read(csv)
+    if table.empty:
+        raise ValueError(f"expected measured results in {csv}, got none")
     before, begins, rest = document.read_text().partition(TABLE_BEGINS)
     _, ends, after = rest.partition(TABLE_ENDS)
     if not begins or not ends:
         raise ValueError(f"expected the marks {TABLE_BEGINS} and {TABLE_ENDS} in {document}")
-    text = f"{before}{TABLE_BEGINS}\n{overview(read(csv))}\n{TABLE_ENDS}{after}"
+    text = f"{before}{TABLE_BEGINS}\n{overview(table)}\n{TABLE_ENDS}{after}"
     write_atomically(document, lambda name: name.write_text(text))
 
 

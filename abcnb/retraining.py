@@ -1,6 +1,7 @@
 """Training and evaluating one experiment in a background thread: progress, time left, and a stop.
 
-One thread of a process trains at a time, since trainings draw from the same global random generator.
+One panel of a process trains at a time, since trainings draw from the same global random generator. A cell that
+builds or trains a model meanwhile draws from it too: the retrained model is then no worse, but another one.
 """
 
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from abcnb.evaluation import Score
 from abcnb.experiments import Experiment
-from abcnb.runs import Run, fit, steps_to_do
+from abcnb.runs import Run, fit, is_finished, steps_to_do
 from abcnb.training import CHECKPOINT, pick_device
 
 _one_at_a_time = threading.Lock()
@@ -71,13 +72,19 @@ class Retraining(threading.Thread):
             scores = self._evaluate(self._fit())
             message = "Done: the curve is in the figure."
         except Stopped:
-            again = "goes on from its checkpoint" if self._has_checkpoint() else "starts anew: no checkpoint yet"
-            message = f"Stopped; retraining {again}."
+            message = f"Stopped; {self._next_time()}."
         except Exception as error:  # whatever it is, the reader sees it; the thread has nobody else to tell
             message = (str(error).splitlines() or [""])[0] or type(error).__name__
         finally:
             _one_at_a_time.release()
         self._on_end(scores, message)
+
+    def _next_time(self) -> str:
+        if is_finished(self.runs / self.experiment.digest):
+            return "the model is trained, and its tests go on"
+        if self._has_checkpoint():
+            return "retraining goes on from its checkpoint"
+        return "retraining starts anew: no checkpoint yet"
 
     def _has_checkpoint(self) -> bool:
         parts = (self.experiment, self.experiment.interpolation)

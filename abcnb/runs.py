@@ -191,7 +191,8 @@ def load_run(folder: Path) -> Run:
     try:
         run = Run(folder, from_dict(Experiment, json.loads((folder / CONFIG).read_text())))
         run.model()
-        missing = [key for key in ("history", "steps", "seconds", "device") if key not in run.metrics]
+        wanted = ("history", "steps", "seconds", "parameters", "device", "hardware")
+        missing = [key for key in wanted if key not in run.metrics]
         if missing:
             raise ValueError(f"{METRICS} without {missing[0]!r}")
     except (ValueError, RuntimeError, SafetensorError, KeyError, AttributeError, TypeError) as error:

@@ -7,8 +7,13 @@ eighth is never trained on, by any method, and supplies validation and the test 
     even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
     mixed     half of the samples as `even`, half as `uniform`
     long      as `even`, but over lengths of one to twelve digits: LoRA may be given these, no other method
-    carry     `even`, but in three of ten samples half of the places sum to base − 1, so carries
-              travel far (Addition only)
+    carry     `even`, but three of ten samples are built so that half of their places sum to base − 1 and
+              carries travel far; where that takes a number that is not one of training, the sample stays
+              `even` (Addition only)
+
+Tests longer than every number's length up to 2^20 are drawn from all numbers, so some of the first such length
+were trained on as `uniform`: of seven decimal digits 0.5%, but in base 3 (13 digits) or 12 (6) a third. Tests of
+two operands do not repeat pairs of training.
 
 Source: paper, appendix B; the authors' published code draws lengths evenly, their text does not.
 """

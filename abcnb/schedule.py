@@ -126,6 +126,8 @@ def run_all(
     failed: set[str] = set()
     console = Console(stderr=True, markup=False, highlight=False)
     try:
+        for file in (csv, csv.with_name("learning.csv")):
+            results.read(file)  # one that cannot take the results is refused before there are any
         measured = {job: job.known() for job in jobs}
         known = [job for job in jobs if len(measured[job]) == len(job.tests())]
         waiting = [job for job in jobs if job not in known]

@@ -135,8 +135,9 @@ class Store:
     def scores(
         self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000, test_set: str = "random"
     ) -> list[Score]:
-        """Exact match by length: committed scores of as many samples, else measured, trained if need be."""
-        rows = self._rows("accuracy.csv", experiment)
+        """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
+        trained = is_finished(self.runs / experiment.digest)
+        rows = None if trained else self._rows("accuracy.csv", experiment)
         known = {} if rows is None else {
             row.length: Score(row.length, row.samples, row.correct, row.wrong_digits, row.digits)
             for row in rows[rows["test_set"] == test_set].itertuples()

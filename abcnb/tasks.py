@@ -348,7 +348,7 @@ class ListOpsMax(Scratchpad):
 
 
 class ListOpsMin(Scratchpad):
-    """MIN of the arguments; padding zeros count as arguments."""
+    """MIN of the arguments. Padding zeros are arguments too: the last running minimum, above them, is always 0."""
 
     name = "listops-min"
     symbol = "<"

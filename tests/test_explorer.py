@@ -233,6 +233,20 @@ def test_stop_stops_and_a_second_press_resumes(panel, runs, monkeypatch):
     assert load_run(runs / wanted.digest).metrics["steps"] == 20 and len(panel.curves) == 2
 
 
+def test_a_stop_between_tests_says_that_the_model_is_trained(panel, monkeypatch):
+    show = panel._show_progress
+
+    def press_stop(done, total, text):
+        show(done, total, text)
+        if text.startswith("testing"):
+            panel.stop_button.click()
+
+    monkeypatch.setattr(panel, "_show_progress", press_stop)
+    panel.retrain_button.click()
+    wait(panel)
+    assert panel.status.value == "Stopped; the model is trained, and its tests go on."
+
+
 def test_an_error_in_the_thread_is_one_line(panel, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("the disk is full\nand more")
@@ -323,7 +337,7 @@ def test_what_every_column_of_an_input_is():
 
 
 def test_the_tasks_panel_takes_tasks_bases_and_forms():
-    found = tasks_panel()
+    found = tasks_panel(text="123+748")
     assert found.text == "" and "$+00172438&" in found._texts.value
     found.base.value = 4
     assert "expected NUMBER+NUMBER with digits 0 to 3" in found.text and found._results.layout.display == "none"
@@ -342,6 +356,11 @@ def test_the_tasks_panel_takes_tasks_bases_and_forms():
 def test_example_inputs_are_inputs(name):
     for base in {2, 10, 16} & set(TASKS[name].bases):
         get_task(name, base).parse(example_input(get_task(name, base)))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_tasks_panel_of_any_task_starts_with_an_example(name):
+    assert tasks_panel(name).text == ""
 
 
 def test_a_panel_that_starts_with_a_wrong_input_says_so():

@@ -278,6 +278,12 @@ def test_head_without_lines_is_transparent():
     assert torch.isinf(expanded[1, :, 1:]).all()
 
 
+def test_a_bias_without_lines_is_on_the_device_of_its_rows():
+    rows = torch.arange(3, device="meta")
+    found = LineBias("self", 2, (), "transparent").cells(rows, Steps.all(3, torch.device("meta")))
+    assert {part.device.type for part in found} == {"meta"}
+
+
 def test_transparent_head_of_self_attention_stays_causal():
     bias = LineBias("self", 1, ())(torch.arange(3), Steps.all(3))
     assert bias[0].tolist() == [[0, -INF, -INF], [0, 0, -INF], [0, 0, 0]]

@@ -117,6 +117,20 @@ def test_settings_say_what_differs_and_can_be_applied_again():
     assert with_settings(frozen, told) == changed
 
 
+@pytest.mark.parametrize("method, settings", [
+    ("abc-places", ["training.steps=100"]),
+    ("abc-places", ["training.steps=100", "interpolation.training.steps=100"]),
+    ("abc-places", ["interpolation.training.steps=100"]),
+    ("abc-places", ["model.d_model=120", "model.heads=5", "interpolation.model.d_model=120"]),
+    ("lora", ["model.dropout=0.1", "training.steps=100", "interpolation.training.steps=100"]),
+    ("abs-place", ["window.w=2", "model.period=6"]),
+])  # fmt: skip
+def test_no_two_experiments_have_the_same_settings(method, settings):
+    frozen = experiment("parity", method, "laptop")
+    changed = with_settings(frozen, settings)
+    assert with_settings(frozen, settings_of(changed).split()) == changed
+
+
 def test_lora_adapts_the_frozen_vanilla_model():
     for method in ("lora", "lora-long", "lora-abc"):
         wanted = experiment("addition", method, "laptop", 2)

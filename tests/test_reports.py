@@ -117,6 +117,22 @@ def test_committed_results_decide_where_a_notebook_reads_them(folder, execution)
     (execution.reports / "results" / "learning.csv").write_text("new")
     assert execution.fingerprint(first) == before[0]
     assert execution.fingerprint(second) != before[1]
+    before = execution.fingerprint(second)
+    (execution.reports / "models" / "abcd").mkdir(parents=True)
+    (execution.reports / "models" / "abcd" / "weights.safetensors").write_text("new")
+    assert execution.fingerprint(second) != before
+
+
+def test_the_page_of_the_calibration_panel_decides_too(folder, execution, tmp_path, monkeypatch):
+    package = tmp_path / "abcnb"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "explorer.html").write_text("one")
+    monkeypatch.setattr(reports.abcnb, "__file__", str(package / "__init__.py"))
+    first = find(["1"], folder)[0]
+    before = execution.fingerprint(first)
+    (package / "explorer.html").write_text("two")
+    assert execution.fingerprint(first) != before
 
 
 def test_fresh_executes_again_without_what_is_committed(executed, folder):

@@ -142,6 +142,7 @@ def test_the_overview_shows_tasks_side_by_side_and_folds_all_lengths_away():
     rows = [
         made_up("addition", "rope", 0, 60, 1, 10_000),
         made_up("n-by-1", "vanilla", 0, 60, 0, 10_000),
+        made_up("addition", "fire", 0, 60, 0, 10_000),  # of one task, unpublished: in the folded table alone
         made_up("addition", "vanilla", 0, 60, 3, 10_000),
         made_up("addition", "vanilla", 1, 60, 5, 10_000),
         made_up("addition", "vanilla", 0, 60, 7, 100, test_set="carry"),
@@ -161,9 +162,10 @@ def test_the_overview_shows_tasks_side_by_side_and_folds_all_lengths_away():
     ]
     assert folded and "| listops-sm | vanilla | 1 |" in below and below.rstrip().endswith("</details>")
     listed = [line.split(" | ")[:2] for line in below.splitlines() if line.startswith("| ")]
-    assert listed[1:5] == [
+    assert listed[1:6] == [
         ["| addition", "vanilla"],
         ["| addition", "rope"],
+        ["| addition", "fire"],
         ["| n-by-1", "vanilla"],
         ["| listops-sm", "vanilla"],
     ]
@@ -212,6 +214,28 @@ def test_the_table_in_the_readme_is_current():
     text = readme.read_text()
     inside = text.partition(results.TABLE_BEGINS)[2].partition(results.TABLE_ENDS)[0]
     assert inside.strip() == results.overview(results.read(REPOSITORY / "reports/results/accuracy.csv")).strip()
+
+
+def test_no_table_is_replaced_by_nothing(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{results.TABLE_BEGINS}\na table\n{results.TABLE_ENDS}\n")
+    with pytest.raises(ValueError, match=r"expected measured results in .*typo\.csv, got none"):
+        results.write_table(tmp_path / "typo.csv", readme)
+    assert "a table" in readme.read_text()
+
+
+def test_a_hash_that_looks_like_a_number_stays_a_hash(tmp_path):
+    file = tmp_path / "accuracy.csv"
+    record(file, [made_up(run="012345678901")])
+    record(file, [made_up(run="012345678901", length=7)])
+    assert list(read(file)["run"]) == ["012345678901"] * 2
+    record(tmp_path / "other.csv", [made_up(run="1234567e8901")])
+    assert list(read(tmp_path / "other.csv")["run"]) == ["1234567e8901"]
+
+
+def test_the_lengths_asked_for_are_those_of_the_table():
+    table = pd.DataFrame([made_up(length=7), made_up(length=100)])
+    assert "| task | method | seeds | 7 | 100 |" in results.tables(table, (7, 100))
 
 
 def test_a_run_that_was_trained_again_has_one_time(tmp_path):

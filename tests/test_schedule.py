@@ -131,6 +131,24 @@ def test_a_run_that_fails_twice_is_listed_with_its_log_and_the_others_go_on(tmp_
     assert set(read(tmp_path / "accuracy.csv")["run"]) == {e.digest for e in wanted[1:]}
 
 
+def test_a_csv_that_cannot_take_the_results_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "accuracy.csv").write_text("task,method\n")
+    engine = Recorder(2)
+    with pytest.raises(ValueError, match="expected the columns"):
+        schedule([experiment("parity", "vanilla", "smoke")], engine, tmp_path)
+    assert not engine.started and engine.stopped
+
+
+def test_broken_metrics_beside_scores_stop_no_other_run(tmp_path):
+    runs, csv = tmp_path / "runs", tmp_path / "accuracy.csv"
+    broken, whole = (experiment("parity", "vanilla", "smoke", seed) for seed in (0, 1))
+    assert run_all([broken], runs, csv, (3,), 20, 20, LocalEngine(1), "cpu") == []
+    (runs / broken.digest / "metrics.json").write_text("{")
+    failures = run_all([broken, whole], runs, csv, (3,), 20, 20, LocalEngine(1), "cpu")
+    assert len(failures) == 1 and failures[0].startswith("parity vanilla")
+    assert whole.digest in set(read(csv)["run"])
+
+
 @pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
     if engine == "ray":

@@ -68,6 +68,16 @@ def test_a_run_comes_before_what_is_committed(tmp_path, trained, no_training):
     assert "weights" not in Store(trained.folder.parent, reports, "cpu").run(WANTED).metrics
 
 
+def test_scores_of_a_run_come_before_what_is_committed(tmp_path, trained, no_training):
+    """Who trained a model again, perhaps with other code, sees the scores of that model."""
+    reports = reports_with(tmp_path, trained)
+    committed = results.row(trained, "random", trained.evaluate(3, 40)) | {"correct": 0, "wrong_digits": 160}
+    results.record(reports / "results" / "accuracy.csv", [committed])
+    assert Store(tmp_path / "runs", reports, "cpu").scores(WANTED, [3], 40)[0].correct == 0
+    found = Store(trained.folder.parent, reports, "cpu")
+    assert found.scores(WANTED, [3], 40) == [trained.evaluate(3, 40)]
+
+
 def test_scores_and_histories_come_from_the_csv_without_a_model(tmp_path, trained, no_training):
     reports = reports_with(tmp_path, trained, committed=False)
     found = Store(tmp_path / "runs", reports, "cpu")
