@@ -8,6 +8,7 @@ Source: paper, appendix B (accurate if and only if the output exactly matches th
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -19,8 +20,9 @@ from abcnb.positions import ADDED
 from abcnb.tasks import Batch, Operands, Task
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.
-TOKENS_PER_PASS = {"cpu": 4096, "cuda": 131_072}
-CHUNK = 256  # output steps counted in one pass of chunked evaluation: the biases of a chunk are dense
+TOKENS_PER_PASS = {"cpu": 2048, "cuda": 131_072}
+CHUNK = 256  # most output steps counted in one pass of chunked evaluation: the biases of a chunk are dense
+SHORT_CHUNK = 64  # the same where there are samples enough to fill a pass: 1.4 times as fast
 ROWS_CHECKED = 65_536  # rows whose open cells are listed at a time
 
 
@@ -77,13 +79,15 @@ def wrong_tokens(model: Transformer, batch: Batch) -> torch.Tensor:
 def count_errors(model: Transformer, task: Task, operands: Operands, form: str) -> torch.Tensor:
     """Teacher-forced errors of each sample, [samples], in passes of bounded memory.
 
-    Outputs longer than `CHUNK` steps are processed in chunks where that is exact (`count_errors_in_chunks`).
+    Outputs longer than a chunk are processed in chunks where that is exact (`count_errors_in_chunks`).
     """
     model.eval()
     layout = task.layout(operands[0].shape[1], form).to(model.device)
-    in_chunks = layout.rows > CHUNK and not why_not_in_chunks(model, operands[0].shape[1], task, form)
-    size = max(1, TOKENS_PER_PASS.get(model.device.type, 4096) // (CHUNK if in_chunks else layout.rows))
-    count = _wrong_tokens_in_chunks if in_chunks else wrong_tokens
+    tokens = TOKENS_PER_PASS.get(model.device.type, TOKENS_PER_PASS["cpu"])
+    chunk = min(CHUNK, max(SHORT_CHUNK, tokens // len(operands[0])))
+    in_chunks = layout.rows > chunk and not why_not_in_chunks(model, operands[0].shape[1], task, form)
+    size = max(1, tokens // (chunk if in_chunks else layout.rows))
+    count = partial(_wrong_tokens_in_chunks, chunk=chunk) if in_chunks else wrong_tokens
     errors = []
     for start in range(0, len(operands[0]), size):
         part = tuple(operand[start : start + size].to(model.device) for operand in operands)
@@ -187,7 +191,7 @@ def count_errors_in_chunks(
 
 
 @torch.no_grad()
-def _wrong_tokens_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) -> torch.Tensor:
+def _wrong_tokens_in_chunks(model: Transformer, batch: Batch, chunk: int) -> torch.Tensor:
     layout, tokens, total = batch.layout, batch.decoder_input, batch.target.shape[1]
     everything = Steps.all(total, model.device)
     errors = torch.zeros(len(tokens), dtype=torch.long, device=model.device)

@@ -370,14 +370,21 @@ def test_long_outputs_are_counted_in_chunks_where_that_is_exact(monkeypatch, sel
     model = make_model(task, selves, crosses)
     operands = operands_of(task, 30)
     whole = count_errors(model, task, operands, "natural")
-    chunks, in_chunks = [], evaluation._wrong_tokens_in_chunks
+    sizes, in_chunks = [], evaluation._wrong_tokens_in_chunks
     monkeypatch.setattr(evaluation, "CHUNK", 8)
+    monkeypatch.setattr(evaluation, "SHORT_CHUNK", 5)
     monkeypatch.setattr(
-        evaluation, "_wrong_tokens_in_chunks", lambda *rest, **more: chunks.append(1) or in_chunks(*rest, **more)
+        evaluation,
+        "_wrong_tokens_in_chunks",
+        lambda model, batch, chunk: sizes.append(chunk) or in_chunks(model, batch, chunk),
     )
-    assert torch.equal(count_errors(model, task, operands, "natural"), whole)
-    if chunked is not None:
-        assert bool(chunks) == chunked
+    for samples_a_pass, size in ((0.1, 5), (10, 8)):  # where there are samples enough, shorter chunks
+        tokens = int(samples_a_pass * 8 * len(operands[0]))
+        monkeypatch.setattr(evaluation, "TOKENS_PER_PASS", {"cpu": tokens})
+        assert torch.equal(count_errors(model, task, operands, "natural"), whole)
+        if chunked is not None:
+            assert set(sizes) == ({size} if chunked else set())
+        sizes.clear()
 
 
 def test_short_numbers_are_padded_to_the_least_width(monkeypatch):
