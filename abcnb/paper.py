@@ -50,21 +50,21 @@ PUBLISHED: dict[str, dict[str, tuple[float | None, ...]]] = {
 CITED = (
     {
         "task": "addition",
-        "cited from": "Jelassi et al. 2023: relative positions, encoder-only",
         "6": 100.0,
         "10": 99.9,
         "15": 97.2,
         "20": 21.3,
+        "cited from": "Jelassi et al. 2023: relative positions, encoder-only",
     },
     {
         "task": "parity-classification",
-        "cited from": "Deletang et al. 2023: encoder-only, the best of five encodings",
         "longer inputs": 52.00,
+        "cited from": "Deletang et al. 2023: encoder-only, the best of five encodings",
     },
     {
         "task": "parity-classification",
-        "cited from": "Ruoss et al. 2023: encoder-only, randomized positions",
         "longer inputs": 52.60,
+        "cited from": "Ruoss et al. 2023: encoder-only, randomized positions",
     },
 )
 
