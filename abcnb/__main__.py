@@ -251,6 +251,9 @@ def sweep_command(
     ] = 0,
     address: Annotated[str, typer.Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
     gpu_share: Annotated[float, typer.Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Leave out what has its rows in the CSV, wherever it was trained.")
+    ] = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
     reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv.")] = Path("reports"),
@@ -264,9 +267,14 @@ def sweep_command(
     if engine != "ray":
         pick_device(device)
     csv = reports.resolve() / "results" / "accuracy.csv"
+    experiments = wanted.experiments
+    if missing:
+        test_sets = ["random", "carry"] if wanted.carry_samples else ["random"]
+        experiments = results.unmeasured(results.read(csv), experiments, wanted.lengths, test_sets)
+        print(f"{len(experiments)} of {len(wanted.experiments)} experiments lack rows in {csv}")
     place = open_engine(engine, workers, address, gpu_share)
     tests = (wanted.lengths, wanted.samples, wanted.carry_samples)
-    failures = run_all(wanted.experiments, runs.resolve(), csv, *tests, place, device)
+    failures = run_all(experiments, runs.resolve(), csv, *tests, place, device)
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
     if failures:

@@ -12,6 +12,7 @@ from filelock import FileLock
 
 from abcnb.cost import training_flops
 from abcnb.evaluation import Score, wilson_interval
+from abcnb.experiments import Experiment
 from abcnb.methods import METHODS, settings_of
 from abcnb.paper import LENGTHS, PUBLISHED, Choice, published
 from abcnb.runs import Run
@@ -111,6 +112,18 @@ def record(file: Path, rows: list[dict]) -> None:
             table = table.sort_values("samples", kind="stable")
         table = table.drop_duplicates(key, keep="last").sort_values(key, kind="stable")
         write_atomically(file, lambda name: table.to_csv(name, index=False))
+
+
+def unmeasured(
+    table: pd.DataFrame, experiments: Sequence[Experiment], lengths: Sequence[int], test_sets: Sequence[str]
+) -> list[Experiment]:
+    """The experiments that lack a row of accuracy.csv, of however many samples, at one of the lengths or more."""
+    known = set(table[["run", "method", "preset", "test_set", "length"]].itertuples(index=False, name=None))
+    return [
+        e
+        for e in experiments
+        if not known.issuperset((e.digest, e.method, e.preset, name, n) for name in test_sets for n in lengths)
+    ]
 
 
 def with_intervals(table: pd.DataFrame) -> pd.DataFrame:

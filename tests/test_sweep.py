@@ -82,3 +82,20 @@ def test_a_sweep_records_scores_with_their_settings(tmp_path):
     assert set(table["samples"][table["test_set"] == "random"]) == {10, 30}
     learned = read(tmp_path / "reports" / "results" / "learning.csv")
     assert set(learned["run"]) == set(table["run"])
+
+
+def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path):
+    def sweep(lengths, seeds, runs):
+        file = written(tmp_path, f"lengths = {lengths}\nsamples = 9\ncarry_samples = 0\n{GRID}seeds = {seeds}\n")
+        command = [sys.executable, "-m", "abcnb", "sweep", str(file), "--device", "cpu", "--missing"]
+        command += ["--runs", str(tmp_path / runs), "--reports", str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        trained = [folder for folder in (tmp_path / runs).glob("*") if folder.is_dir()]
+        return done.stdout.split(" experiments")[0], len(trained)
+
+    assert sweep([2], [0], "first") == ("1 of 1", 1)
+    assert sweep([2], [0, 1], "second") == ("1 of 2", 1)
+    assert sweep([2, 3], [0, 1], "second") == ("2 of 2", 2)
+    assert sweep([3], [0, 1], "third") == ("0 of 2", 0)
+    assert sorted(read(tmp_path / "results" / "accuracy.csv")["length"]) == [2, 2, 3, 3]
