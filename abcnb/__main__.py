@@ -295,7 +295,7 @@ def reports_command(
     preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
     numbers: Annotated[str, typer.Option("--notebooks", help="Which, by number, e.g. 04 05; else all.")] = "",
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Execute again, and use no model or result committed in reports/.")
+        bool, typer.Option("--fresh", help="Execute again, and use no model, curve or line committed in reports/.")
     ] = False,
     write_back: Annotated[
         bool, typer.Option("--write-back", help="Put the new outputs into the committed files too.")
