@@ -21,7 +21,7 @@ reports: .venv/installed
 	$(BIN)/python -m abcnb reports --preset laptop
 
 test: .venv/installed
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest
 
 lint: .venv/installed
 	$(BIN)/ruff format --check .

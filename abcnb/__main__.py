@@ -12,7 +12,7 @@ import torch
 import typer
 
 from abcnb import results
-from abcnb.carries import TEST_SETS
+from abcnb.carries import TEST_SETS, evaluations_of
 from abcnb.evaluation import evaluate_kinds
 from abcnb.experiments import with_settings
 from abcnb.methods import METHODS, PRESETS, experiment
@@ -252,7 +252,8 @@ def sweep_command(
     address: Annotated[str, typer.Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
     gpu_share: Annotated[float, typer.Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
     missing: Annotated[
-        bool, typer.Option("--missing", help="Leave out what has its rows in the CSV, wherever it was trained.")
+        bool,
+        typer.Option("--missing", help="Leave out what has all its rows in the CSV, wherever it was trained."),
     ] = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
@@ -267,13 +268,17 @@ def sweep_command(
     if engine != "ray":
         pick_device(device)
     csv = reports.resolve() / "results" / "accuracy.csv"
-    experiments = wanted.experiments
+    experiments, tests = wanted.experiments, (wanted.lengths, wanted.samples, wanted.carry_samples)
     if missing:
-        test_sets = ["random", "carry"] if wanted.carry_samples else ["random"]
-        experiments = results.unmeasured(results.read(csv), experiments, wanted.lengths, test_sets)
+        experiments = results.unmeasured(results.read(csv), experiments, evaluations_of(*tests))
         print(f"{len(experiments)} of {len(wanted.experiments)} experiments lack rows in {csv}")
+        if not experiments:
+            return
+    if engine == "ray" and not gpu_share:
+        if device.startswith("cuda"):
+            raise ValueError(f"expected --gpu-share above 0 for runs on {device}, got 0")
+        device = "cpu"  # Ray does not hide the cards from a task without a share of one
     place = open_engine(engine, workers, address, gpu_share)
-    tests = (wanted.lengths, wanted.samples, wanted.carry_samples)
     failures = run_all(experiments, runs.resolve(), csv, *tests, place, device)
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)

@@ -46,7 +46,7 @@ class CalibrationConfig:
         threshold_on: compare the `line`'s value (code), or the value `centred` on the maximum (text; with
             attention weights nothing can then survive).
         min_support: share of the matrix's rows that a line must cross to be kept. Text and code: 0.
-        value: bias on kept cells: `centred` on the head's maximum (text), `raw` (code), or `zero`.
+        value: bias on kept cells: `centred` on the maximum of the `pool` (text), `raw` (code), or `zero`.
         layer: attention of the `last` decoder layer for all layers (text and code), or of `each` its own.
         empty_head: a head with no kept line becomes `transparent` (text and code) or keeps its `strongest`
             among those long enough.

@@ -19,9 +19,12 @@ For N×1 the second operand is any digit. Addition's pairs:
     named            99…9 + 1, 1 + 99…9, 99…9 + 99…9, 49…95 + 50…05, 50…0 + 50…0 and, last, 10…0 + 0
 """
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import torch
 
-from abcnb.sampling import check_test_request, first_of_each, random_operands, seeded_generator
+from abcnb.sampling import check_test_request, count_random, first_of_each, random_operands, seeded_generator
 from abcnb.tasks import Operands, Task
 
 SAMPLES = 1000
@@ -178,3 +181,17 @@ def carry_operands(task: Task, length: int, samples: int = SAMPLES) -> Operands:
 
 
 TEST_SETS = {"random": random_operands, "carry": carry_operands}
+
+
+def evaluations_of(lengths: Sequence[int], samples: int, carry_samples: int) -> list[tuple[str, int, int]]:
+    """(test set, length, samples) of every evaluation of a model; 0 samples leave a test set out."""
+    sizes = (("random", samples), ("carry", carry_samples))
+    return [(name, length, count) for length in lengths for name, count in sizes if count]
+
+
+@lru_cache(maxsize=4096)
+def sample_count(task: Task, length: int, samples: int, test_set: str) -> int:
+    """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
+    if test_set == "random":
+        return count_random(task, length, samples)
+    return len(TEST_SETS[test_set](task, length, samples)[0])

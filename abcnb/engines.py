@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from abcnb import results
+from abcnb.carries import evaluations_of
 from abcnb.experiments import Experiment
 from abcnb.runs import Run, fit, is_finished
 from abcnb.training import pick_device
@@ -55,19 +56,15 @@ class Job:
 
     def tests(self) -> list[tuple[str, int, int]]:
         """(test set, length, samples) of every evaluation."""
-        return [
-            (name, length, count)
-            for length in self.lengths
-            for name, count in (("random", self.samples), ("carry", self.carry_samples))
-            if count
-        ]
+        return evaluations_of(self.lengths, self.samples, self.carry_samples)
 
     def known(self) -> list[dict]:
-        """Its rows of accuracy.csv, as far as they have been measured; none where the run is not finished."""
+        """Its rows of accuracy.csv, as far as they are measured; none where the run is unfinished or damaged."""
         run = Run(self.runs / self.experiment.digest, self.experiment)
         if not is_finished(run.folder):
             return []
         try:
+            results.learning_rows(run)  # what is recorded beside them
             scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests()]
             return [results.row(run, name, score) for name, score in scores if score]
         except (ValueError, KeyError):  # a damaged file; working on the job says what is wrong with it

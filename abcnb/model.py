@@ -10,8 +10,8 @@ Source: Vaswani et al. 2017; paper, appendix B (sizes) and equation 2 (bias adde
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -293,9 +293,7 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, vocabulary_size)
         self.dropout = nn.Dropout(config.dropout)
-        # Biases without parameters are the same at every training step of one width. Compiled, they would be
-        # made anew at each, and what makes them asks the device for numbers.
-        self._whole_biases = torch.compiler.disable(lru_cache(maxsize=2)(self.biases_of))
+        self._known_biases: dict[tuple[int, Layout], list] = {}
 
     @property
     def device(self) -> torch.device:
@@ -393,17 +391,35 @@ class Transformer(nn.Module):
         """Teacher-forced logits, [batch, rows, vocabulary]: row i predicts target i from targets before it."""
         tokens, layout = batch.decoder_input, batch.layout
         rows = torch.arange(tokens.shape[1], device=tokens.device)
-        biases = self.biases_of if self.learned_self is not None else self._whole_biases
         phase = self._draw_phase(layout, len(tokens)) if self.training else 0
-        whole = biases(len(rows), None, layout)
+        learned = self.learned_self is not None
+        whole = self.biases_of(len(rows), None, layout) if learned else self._whole_biases(len(rows), layout)
         memory = self.memory(batch.source, layout, phase)
         x = self.embed_target(tokens, rows, layout, phase)
         turned = self.angles(rows, layout)
         return self.decode(x, turned, turned, memory, layout.columns, whole, None, recording)[0]
 
-    @torch.compiler.disable
+    def _whole_biases(self, rows: int, layout: Layout) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+        """`biases_of` without parameters, the same at every training step of one width: the last two are kept."""
+        key = rows, layout
+        if key not in self._known_biases:
+            while len(self._known_biases) > 1:
+                del self._known_biases[next(iter(self._known_biases))]
+            self._known_biases[key] = self.biases_of(rows, None, layout)
+        return self._known_biases[key]
+
     def _draw_phase(self, layout: Layout, batch: int) -> int | torch.Tensor:
         """What a training batch draws at random for its positions."""
         if self.indexed is not None:
             return self.indexed.draw(layout, batch)
         return int(torch.randint(self.config.period, ())) if self.config.random_phase else 0
+
+
+def compiled(model: Transformer, mode: str = "default") -> Callable[[Batch], torch.Tensor]:
+    """The model through `torch.compile`, but for what must stay Python.
+
+    Those are a batch's random phase, and the biases without parameters, which would be made anew at every step.
+    """
+    model._draw_phase = torch.compiler.disable(model._draw_phase)
+    model._whole_biases = torch.compiler.disable(model._whole_biases)
+    return torch.compile(model, mode=mode)

@@ -92,7 +92,7 @@ class IndexedPositions(nn.Module):
         if self.scheme == "randomized":
             return int(torch.randint(2**31, ()))
         most = max(1, self.max_position - self._needed(layout) + 1)
-        return torch.randint(most, (batch, 1)).to(layout.columns.device)
+        return torch.randint(most, (batch, 1), device=layout.columns.device)
 
     def _needed(self, layout: Layout) -> int:
         """How many indices an input of this layout takes."""
@@ -112,7 +112,10 @@ class IndexedPositions(nn.Module):
 
     def _random_positions(self, layout: Layout, draw: int) -> torch.Tensor:
         order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
-        return order[: self._needed(layout)].sort().values.to(layout.columns.device)
+        positions, device = order[: self._needed(layout)].sort().values, layout.columns.device
+        if device.type == "cuda":  # from pinned memory a copy makes no training step wait
+            positions = positions.pin_memory()
+        return positions.to(device, non_blocking=True)
 
     def source_index(self, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
         """The index of each source column, [columns] or [batch, columns]; −1 where a token has none.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
+from abcnb.carries import sample_count
 from abcnb.cost import training_flops
 from abcnb.evaluation import Score, wilson_interval
 from abcnb.experiments import Experiment
@@ -115,15 +116,26 @@ def record(file: Path, rows: list[dict]) -> None:
 
 
 def unmeasured(
-    table: pd.DataFrame, experiments: Sequence[Experiment], lengths: Sequence[int], test_sets: Sequence[str]
+    table: pd.DataFrame, experiments: Sequence[Experiment], tests: Sequence[tuple[str, int, int]]
 ) -> list[Experiment]:
-    """The experiments that lack a row of accuracy.csv, of however many samples, at one of the lengths or more."""
-    known = set(table[["run", "method", "preset", "test_set", "length"]].itertuples(index=False, name=None))
-    return [
-        e
-        for e in experiments
-        if not known.issuperset((e.digest, e.method, e.preset, name, n) for name in test_sets for n in lengths)
-    ]
+    """The experiments that lack a row of accuracy.csv, or have one of fewer samples.
+
+    Args:
+        table: the rows so far.
+        experiments: the wanted ones.
+        tests: (test set, length, samples) of every evaluation wanted of each.
+    """
+    rows = table[["run", "method", "preset", "test_set", "length", "samples"]].itertuples(index=False)
+    known = {tuple(row[:-1]): row.samples for row in rows}
+
+    def lacks_one(e: Experiment) -> bool:
+        name, task = (e.digest, e.method, e.preset), e.get_task()
+        return any(
+            known.get((*name, test_set, length), 0) < sample_count(task, length, samples, test_set)
+            for test_set, length, samples in tests
+        )
+
+    return [e for e in experiments if lacks_one(e)]
 
 
 def with_intervals(table: pd.DataFrame) -> pd.DataFrame:

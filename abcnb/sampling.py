@@ -1,12 +1,13 @@
 """The numbers models are trained and tested on.
 
-Training numbers never exceed the paper's 2^20. A fixed permutation of [0, 2^20] is split 7:1; the held-out
-eighth is never trained on, by any method, and supplies validation and the test sets of up to six digits.
+Training numbers never exceed the paper's 2^20, but for `long` ones. A fixed permutation of [0, 2^20] is split
+7:1; the held-out eighth is never trained on, by any method, and supplies validation and the test sets of up to
+six digits.
 
     uniform   drawn evenly from the training numbers (the paper: under 5% have seven digits, 86% have six)
     even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
     mixed     half of the samples as `even`, half as `uniform`
-    long      as `even`, but over lengths of one to twelve digits: LoRA may be given these, no other method
+    long      as `even`, but over lengths of one to twelve digits: for `lora-long`, no other frozen method has them
     carry     `even`, but three of ten samples are built so that half of their places sum to base − 1 and
               carries travel far; where that takes a number that is not one of training, the sample stays
               `even` (Addition only)
@@ -158,17 +159,17 @@ class Sampler:
 def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
     """The `random` test set: distinct samples whose operands have exactly `length` digits.
 
-    min(10^L − 10^(L−1), samples) of them, seeded by task and length alone, so that every method meets the
-    same. Where the trained range covers the length (six digits and fewer) operands are held-out numbers,
-    if there are any; the shortest lengths then have fewer samples. N×1's second operand is any digit.
-    Parity measures length in decimal digits and is handed the bits.
+    min(10^L − 10^(L−1), samples) of them, or all where a base has fewer, seeded by task and length alone, so that
+    every method meets the same. Where the trained range covers the length (six digits and fewer) operands are
+    held-out numbers, if there are any; the shortest lengths then have fewer samples. N×1's second operand is any
+    digit. Parity measures length in decimal digits and is handed the bits.
 
     Returns:
         Operands as digits, units first, padded to `digits_at(length) + 1`.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "random")
-    count = _most_samples(length, samples)
+    count = _most_samples(task, length, samples)
     pools = _pools(task, length)
     total = math.prod(len(pool) for pool in pools)
     if pools and total <= 4 * count:
@@ -187,11 +188,15 @@ def count_random(task: Task, length: int, samples: int) -> int:
     """How many samples `random_operands` returns, without making them where that is known."""
     if _numbers_are_few(task, length):
         return len(random_operands(task, length, samples)[0])
-    return _most_samples(length, samples)
+    return _most_samples(task, length, samples)
 
 
-def _most_samples(length: int, samples: int) -> int:
-    return min(samples, 10**length - 10 ** (length - 1))
+def _most_samples(task: Task, length: int, samples: int) -> int:
+    most = min(samples, 10**length - 10 ** (length - 1))
+    if _numbers_are_few(task, length):
+        return most
+    base = _base_of_length(task, length)
+    return min(most, math.prod((base - 1) * base ** (n - 1) if n > 1 else base for n in task.widths(length)))
 
 
 def _base_of_length(task: Task, length: int) -> int:

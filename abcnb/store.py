@@ -16,13 +16,12 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from abcnb import results
-from abcnb.carries import TEST_SETS
+from abcnb.carries import sample_count
 from abcnb.evaluation import Score
 from abcnb.experiments import Experiment
 from abcnb.methods import settings_of
 from abcnb.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, run_of
-from abcnb.sampling import count_random
-from abcnb.training import pick_device
+from abcnb.training import pick_device, write_atomically
 
 REPORTS = RUNS.parent / "reports"
 ROUNDED = "rounded"  # folder among the runs for copies of committed ones
@@ -60,7 +59,8 @@ def _adopt(committed: Path, folder: Path) -> None:
     weights = {name: value.float() for name, value in load_file(committed / WEIGHTS).items()}
     save_file(weights, folder / WEIGHTS)
     metrics = json.loads((committed / METRICS).read_text()) | {"weights": "rounded to half precision"}
-    (folder / METRICS).write_text(json.dumps(metrics, indent=1))  # last: a folder without it is unfinished
+    # Last: a folder without it is unfinished.
+    write_atomically(folder / METRICS, lambda name: name.write_text(json.dumps(metrics, indent=1)))
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Store:
         found = []
         for length in lengths:
             score = known.get(length)
-            if score is None or score.samples != _count(experiment, length, samples, test_set):
+            if score is None or score.samples != sample_count(experiment.get_task(), length, samples, test_set):
                 score = self.run(experiment).evaluate(length, samples, test_set, pick_device(self.device))
             found.append(score)
         return found
@@ -172,14 +172,6 @@ class Store:
             for score in self.scores(e, lengths, samples, test_set)
         ]
         return pd.DataFrame(rows)
-
-
-def _count(experiment: Experiment, length: int, samples: int, test_set: str) -> int:
-    """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
-    task = experiment.get_task()
-    if test_set == "random":
-        return count_random(task, length, samples)
-    return len(TEST_SETS[test_set](task, length, samples)[0])
 
 
 def open_store(

@@ -17,16 +17,9 @@ import torch
 import torch.nn.functional as F
 
 from abcnb.layout import Layout, aligned_layout, natural_layout, unary_layout
-from abcnb.tokens import (
-    CHARACTERS,
-    END_ID,
-    ID_OF_DIGIT,
-    IDS,
-    PAPER_VOCABULARY,
-    START_ID,
-)
+from abcnb.tokens import CHARACTERS, DIGITS, END_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
 
-LARGEST = 2**20  # no longer number is ever trained on
+LARGEST = 2**20  # no larger number is trained on, but for the `long` training numbers
 Operands = tuple[torch.Tensor, ...]
 
 
@@ -134,7 +127,7 @@ class Task:
     def vocabulary_size(self) -> int:
         """15, the paper's, unless the base or the operator needs further tokens."""
         highest = max(IDS[character] for character in "0" + CHARACTERS[: min(self.base, 10)] + self.symbol)
-        highest = max(highest, int(ID_OF_DIGIT[self.base - 1]))
+        highest = max(highest, IDS[DIGITS[self.base - 1]])
         return max(PAPER_VOCABULARY, highest + 1)
 
     def label(self, *operands: torch.Tensor) -> torch.Tensor:
@@ -174,16 +167,14 @@ class Task:
         """Concatenate literal characters and [batch, n] token ids."""
         ids = next(part for part in parts if isinstance(part, torch.Tensor))
         columns = [
-            part
-            if isinstance(part, torch.Tensor)
-            else torch.tensor([IDS[c] for c in part], device=ids.device).expand(len(ids), -1)
+            part if isinstance(part, torch.Tensor) else on_device(part, ids.device).expand(len(ids), -1)
             for part in parts
         ]
         return torch.cat(columns, dim=1)
 
     def batch(self, operands: Operands, form: str = "natural") -> Batch:
         """Source and target of operands given as digits."""
-        label = ID_OF_DIGIT.to(operands[0].device)[self.label(*operands)]
+        label = _tokens(self.label(*operands))
         target = torch.cat([label, torch.full_like(label[:, :1], END_ID)], dim=1)
         return Batch(self.source(operands, form), target, self.layout(operands[0].shape[1], form))
 
@@ -194,7 +185,7 @@ class Task:
             ValueError: not the task's syntax, or a digit that its base does not have.
         """
         texts = self._split(text.replace(" ", ""))
-        alphabet = "0123456789abcdef"[: self.base]
+        alphabet = DIGITS[: self.base]
         for operand in texts:
             wrong = sorted(set(operand.lower()) - set(alphabet))
             if wrong or not operand:
@@ -238,8 +229,12 @@ class Task:
         return output.partition("&")[0][::-1].lstrip("0") or "0"
 
 
+def _tokens(digits: torch.Tensor) -> torch.Tensor:
+    return on_device(DIGITS, digits.device)[digits]
+
+
 def _most_significant_first(digits: torch.Tensor) -> torch.Tensor:
-    return ID_OF_DIGIT.to(digits.device)[digits.flip(1)]
+    return _tokens(digits.flip(1))
 
 
 class Successor(Task):

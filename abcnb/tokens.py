@@ -5,6 +5,8 @@ Source: paper, version "From Interpolation to Extrapolation", section 3.2: fifte
 adds its three operators. The paper's fifteen come first, so a decimal task's ids are the paper's.
 """
 
+from functools import lru_cache
+
 import torch
 
 START, END, PAD = "$", "&", "@"
@@ -13,8 +15,7 @@ IDS = {character: i for i, character in enumerate(CHARACTERS)}
 START_ID, END_ID, PAD_ID = IDS[START], IDS[END], IDS[PAD]
 PAPER_VOCABULARY = 15
 
-# `id_of_digit[d]` is the token of digit d, for digits 0 to 15.
-ID_OF_DIGIT = torch.tensor([IDS[character] for character in "0123456789abcdef"])
+DIGITS = "0123456789abcdef"  # the character of each digit, 0 to 15
 
 
 def encode(text: str) -> torch.Tensor:
@@ -27,6 +28,12 @@ def encode(text: str) -> torch.Tensor:
     if unknown:
         raise ValueError(f"expected characters among {CHARACTERS!r}, got {''.join(unknown)!r} in {text[:60]!r}")
     return torch.tensor([IDS[character] for character in text], dtype=torch.long)
+
+
+@lru_cache(maxsize=64)
+def on_device(text: str, device: torch.device) -> torch.Tensor:
+    """Token ids of a text, kept on a device: copied there in training, they would make every step wait."""
+    return encode(text).to(device)
 
 
 def decode(ids: torch.Tensor) -> str:

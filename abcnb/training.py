@@ -15,11 +15,12 @@ from typing import Protocol
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors.torch import load_file, safe_open, save_file
 from tqdm import tqdm
 
 from abcnb.evaluation import wrong_tokens
-from abcnb.model import Transformer
+from abcnb.model import Transformer, compiled
 from abcnb.tasks import Batch
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -90,8 +91,8 @@ def pick_device(device: str = "auto") -> torch.device:
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
+    kind, colon, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (colon and not (kind == "cuda" and number.isdecimal())):
         raise ValueError(f"expected a device among auto, cpu, cuda, got {device!r}")
     if kind == "cuda":
         if not torch.cuda.is_available():
@@ -121,18 +122,21 @@ def train(
         folder: where the checkpoint lives; None keeps none. A checkpoint found there is resumed.
         label: text of the progress bar.
         progress: show the bar.
-        listener: called at each validation with the steps done since the last one; what it raises stops the
-            training, which leaves a checkpoint.
+        listener: called at each validation with the steps done since the last one, at the first after a resume
+            with those of before too; what it raises stops the training, which leaves a checkpoint.
 
     Returns:
         One record a validation: step, seconds, loss, exact_match (percent), digit_error_rate.
+
+    Raises:
+        ValueError: the checkpoint is damaged or of another kind of device, or the loss is not finite.
     """
     device = model.device
     generator = torch.Generator(device=device).manual_seed(seed)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, config.learning_rate, weight_decay=config.weight_decay, fused=True)
     autocast = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
-    forward = torch.compile(model) if config.compile else model
+    forward = compiled(model) if config.compile else model
     validation = data.validation(config.validation_samples, torch.Generator(device=device).manual_seed(seed + 1))
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
@@ -144,7 +148,7 @@ def train(
         started = saved = time.monotonic()
         heard = 0
         bar = tqdm(total=config.steps, initial=step, desc=label, disable=not progress, mininterval=1.0)
-        while step < config.steps:
+        while step < config.steps and not _converged(history, config):
             model.train()
             batch = data.train(config.batch_size, generator)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
@@ -171,8 +175,6 @@ def train(
                         raise
                     heard = step
                 bar.set_postfix(loss=f"{record['loss']:.4f}", exact=f"{record['exact_match']:.1f}%")
-                if _converged(history, config):
-                    break
                 if not math.isfinite(record["loss"]):
                     raise ValueError(f"the loss is {record['loss']} at step {step}; lower learning_rate")
             if checkpoint and time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -216,13 +218,22 @@ def _save(file, model, optimizer, generator, step, history, seconds) -> None:
     if model.device.type == "cuda":
         tensors["dropout_cuda"] = torch.cuda.get_rng_state(model.device)
     metadata = {"step": str(step), "seconds": str(seconds), "history": json.dumps(history)}
+    metadata["device"] = model.device.type
     write_atomically(file, lambda name: save_file(tensors, name, metadata))
 
 
 def _resume(file, model, optimizer, generator) -> tuple[int, list[dict], float]:
-    tensors = load_file(file)
-    with safe_open(file, "pt") as opened:
-        metadata = opened.metadata()
+    try:
+        tensors = load_file(file)
+        with safe_open(file, "pt") as opened:
+            metadata = opened.metadata()
+    except SafetensorError as error:
+        raise ValueError(f"expected a checkpoint in {file}, got: {error}; delete it to train again") from None
+    if metadata.get("device", model.device.type) != model.device.type:
+        raise ValueError(
+            f"expected to go on with {file} on {metadata['device']}, where it was begun, got "
+            f"{model.device.type}; go on there, or delete it to train again here"
+        )
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
     state: dict[int, dict] = {}
     for key, value in tensors.items():

@@ -25,7 +25,6 @@ def built(e):
     return build_model(e, *written_biases(e)).train()
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("method", ["vanilla", "abs-cpi"])
 def test_seeds_in_one_program_learn_what_each_learns_alone(method):
     seeds = [reduced(method, seed) for seed in range(3)]
@@ -55,7 +54,6 @@ def test_the_step_that_is_timed_is_that_of_training():
         torch.testing.assert_close(weight, trained.get_parameter(name), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_seeds_are_compared_in_three_ways_in_real_processes():
     lines = bench_seeds(reduced(), CPU, 2, 1)
     assert [line.split(":")[0].strip() for line in lines[1:]] == [

@@ -1,4 +1,6 @@
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -415,3 +417,17 @@ def test_bias_of_the_other_attention():
     """A bias of self-attention lines makes no sense over source columns."""
     with pytest.raises(ValueError, match="expected a cross-attention bias"):
         Transformer(ModelConfig(**SMALL), 15, (), (self_window(2),))
+
+
+def test_a_model_that_nothing_refers_to_is_freed_at_once():
+    """One is made for each test length, and its biases may take gigabytes of a card."""
+    model = Transformer(ModelConfig(), 15)
+    task = get_task("successor")
+    model(task.batch(task.smallest(4)))
+    known = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert known() is None
+    finally:
+        gc.enable()

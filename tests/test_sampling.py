@@ -362,3 +362,10 @@ def test_long_numbers_reach_twice_the_training_length_and_keep_to_the_split(task
 def test_long_numbers_need_room():
     with pytest.raises(ValueError, match="at least 13"):
         Sampler(get_task("addition"), "long", 7)
+
+
+def test_a_base_with_fewer_numbers_than_asked_for_gives_all_of_them():
+    """2^20 numbers have exactly 21 bits: asking for more must not draw for ever."""
+    assert count_random(get_task("successor", 2), 21, 2_000_000) == 2**20
+    assert count_random(get_task("n-by-1", 3), 13, 10**7) == 2 * 3**12 * 3
+    assert count_random(get_task("successor"), 7, 10_000) == 10_000

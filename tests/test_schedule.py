@@ -139,11 +139,12 @@ def test_a_csv_that_cannot_take_the_results_is_refused_before_anything_runs(tmp_
     assert not engine.started and engine.stopped
 
 
-def test_broken_metrics_beside_scores_stop_no_other_run(tmp_path):
+@pytest.mark.parametrize("metrics", ["{", "{}", '{"history": [{}]}'])
+def test_broken_metrics_beside_scores_stop_no_other_run(metrics, tmp_path):
     runs, csv = tmp_path / "runs", tmp_path / "accuracy.csv"
     broken, whole = (experiment("parity", "vanilla", "smoke", seed) for seed in (0, 1))
     assert run_all([broken], runs, csv, (3,), 20, 20, LocalEngine(1), "cpu") == []
-    (runs / broken.digest / "metrics.json").write_text("{")
+    (runs / broken.digest / "metrics.json").write_text(metrics)
     failures = run_all([broken, whole], runs, csv, (3,), 20, 20, LocalEngine(1), "cpu")
     assert len(failures) == 1 and failures[0].startswith("parity vanilla")
     assert whole.digest in set(read(csv)["run"])

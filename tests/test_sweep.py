@@ -4,7 +4,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from abcnb.__main__ import app
 from abcnb.results import read
 from abcnb.sweep import read_sweep
 
@@ -85,8 +87,10 @@ def test_a_sweep_records_scores_with_their_settings(tmp_path):
 
 
 def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path):
-    def sweep(lengths, seeds, runs):
-        file = written(tmp_path, f"lengths = {lengths}\nsamples = 9\ncarry_samples = 0\n{GRID}seeds = {seeds}\n")
+    def sweep(lengths, seeds, runs, samples=9):
+        file = written(
+            tmp_path, f"lengths = {lengths}\nsamples = {samples}\ncarry_samples = 0\n{GRID}seeds = {seeds}\n"
+        )
         command = [sys.executable, "-m", "abcnb", "sweep", str(file), "--device", "cpu", "--missing"]
         command += ["--runs", str(tmp_path / runs), "--reports", str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -98,4 +102,22 @@ def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path):
     assert sweep([2], [0, 1], "second") == ("1 of 2", 1)
     assert sweep([2, 3], [0, 1], "second") == ("2 of 2", 2)
     assert sweep([3], [0, 1], "third") == ("0 of 2", 0)
+    assert sweep([3], [0], "third", 12) == ("1 of 1", 1)
+    assert sweep([2], [1], "fourth", 10_000) == ("1 of 1", 1)
+    assert sweep([2], [1], "fourth", 20_000) == ("0 of 1", 1)  # all ten held-out numbers of two digits
     assert sorted(read(tmp_path / "results" / "accuracy.csv")["length"]) == [2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("options, device", [([], "cpu"), (["--gpu-share", "0.5"], "auto"), (None, "auto")])
+def test_without_a_share_of_a_card_ray_runs_on_cpus(monkeypatch, tmp_path, options, device):
+    """Ray leaves a machine's cards visible to a task that asked for none."""
+    ran = []
+    monkeypatch.setattr("abcnb.engines.open_engine", lambda *_: "engine")
+    monkeypatch.setattr("abcnb.schedule.run_all", lambda *given: ran.append(given[-1]) or [])
+    command = ["sweep", str(written(tmp_path, GRID)), "--reports", str(tmp_path)]
+    command += [] if options is None else ["--engine", "ray", *options]
+    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+    assert ran == [device]
+    if options == []:
+        with pytest.raises(ValueError, match="expected --gpu-share above 0 for runs on cuda, got 0"):
+            CliRunner().invoke(app, [*command, "--device", "cuda"], catch_exceptions=False)

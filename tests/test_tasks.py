@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from abcnb.cost import training_flops
 from abcnb.methods import experiment
@@ -434,3 +435,35 @@ def test_widened_operands_keep_their_value_and_a_single_digit_stays_one():
     a, b = by_one.widened(by_one.parse("123*7"), 7)
     assert (a.tolist(), b.tolist()) == ([[3, 2, 1, 0, 0, 0, 0]], [[7]])
     assert by_one.widened((a, b), 3)[0].shape == (1, 7)
+
+
+class Copies(TorchDispatchMode):
+    """Counts what goes from the host to the device that stands in for a GPU here."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.device.type == "meta":
+            self.count += any(isinstance(a, torch.Tensor) and a.device.type == "cpu" for a in args)
+        return result
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_batch_made_on_a_device_copies_nothing_to_it(name):
+    """Each copy would make a training step on a GPU wait."""
+    task = get_task(name)
+    operands = tuple(torch.zeros(4, width, dtype=torch.long, device="meta") for width in task.widths(8))
+    for form in task.forms:
+        task.batch(operands, form)  # the tables of tokens go there once
+        with Copies() as copies:
+            task.batch(operands, form)
+        assert copies.count == 0
+
+
+def test_the_copy_counter_counts():
+    with Copies() as copies:
+        torch.zeros(3).to("meta")
+    assert copies.count == 1

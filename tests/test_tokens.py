@@ -3,13 +3,14 @@ import torch
 
 from abcnb.tokens import (
     CHARACTERS,
+    DIGITS,
     END_ID,
-    ID_OF_DIGIT,
     PAD_ID,
     PAPER_VOCABULARY,
     START_ID,
     decode,
     encode,
+    on_device,
 )
 
 
@@ -40,7 +41,7 @@ def test_empty_text():
 
 
 def test_digit_ids_of_base_sixteen():
-    assert decode(ID_OF_DIGIT) == "0123456789abcdef"
+    assert decode(on_device(DIGITS, torch.device("cpu"))[[0, 9, 10, 15]]) == "09af"
 
 
 @pytest.mark.parametrize("text, wrong", [("12-3", "-"), ("1 2", " "), ("x", "x"), ("3²", "²"), ("A", "A")])

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from abcnb import training
@@ -192,6 +193,49 @@ def test_stop_rule_needs_three_validations_in_a_row(monkeypatch, limit, rates, s
     assert [record["step"] for record in history] == list(range(1, stops + 1))
 
 
+def test_stopped_where_the_rule_ends_training_it_does_not_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "_validate", lambda *_: {"exact_match": 0.0, "digit_error_rate": 0.0})
+    model, data, config = make(stop_error_rate=0.0, validate_every=1, steps=9)
+
+    def stop(_):
+        if next(steps) == 3:
+            raise KeyboardInterrupt
+
+    steps = iter(range(1, 9))
+    with pytest.raises(KeyboardInterrupt):
+        train(model, data, config, 4, tmp_path, progress=False, listener=stop)
+    again, data, config = make(stop_error_rate=0.0, validate_every=1, steps=9)
+    history = train(again, data, config, 4, tmp_path, progress=False)
+    assert [record["step"] for record in history] == [1, 2, 3]
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def rewrite(file, **metadata):
+    with safe_open(file, "pt") as opened:
+        known = opened.metadata()
+    save_file(load_file(file), file, known | metadata)
+
+
+@pytest.mark.parametrize(
+    "damage, told",
+    [
+        (lambda file: file.write_bytes(b""), "expected a checkpoint in .*; delete it"),
+        (
+            lambda file: rewrite(file, device="cuda"),
+            "on cuda, where it was begun, got cpu; go on there, or delete it",
+        ),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_gone_on_with_is_refused(tmp_path, monkeypatch, damage, told):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    model, data, config = make(steps=2)
+    train(model, data, config, 4, tmp_path, progress=False)
+    damage(tmp_path / CHECKPOINT)
+    with pytest.raises(ValueError, match=told):
+        train(model, data, config, 4, tmp_path, progress=False)
+    assert (tmp_path / CHECKPOINT).exists()
+
+
 # --- validation
 
 
@@ -302,7 +346,7 @@ def test_pick_device_without_cuda(monkeypatch):
             pick_device(wanted)
 
 
-@pytest.mark.parametrize("name", ["gpu", "", "cpu:0x", "tpu", "cudaa"])
+@pytest.mark.parametrize("name", ["gpu", "", "cpu:", "cpu:0x", "tpu", "cudaa", "cuda:"])
 def test_pick_device_names_the_devices(name):
     with pytest.raises(ValueError, match=f"expected a device among auto, cpu, cuda, got '{name}'"):
         pick_device(name)
