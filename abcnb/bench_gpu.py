@@ -151,11 +151,9 @@ def seconds_in_processes(es: list[Experiment], device: torch.device, steps: int)
 def bench_step(e: Experiment, device: torch.device, steps: int, size: int) -> list[str]:
     """Steps a second: eager, compiled, and as `torch.nn.TransformerDecoder`; the share of the matrix rate."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    model = _build(e, device)
-    batch = TaskData(e, device).train(e.training.batch_size, torch.Generator(device).manual_seed(0))
-    flops, rate = step_flops(model, batch), matrix_rate(device, dtype, size)
+    flops, rate = step_flops(e), matrix_rate(device, dtype, size)
     forms = {
-        "eager": model,
+        "eager": _build(e, device),
         "torch.compile": compiled(_build(e, device)),
         "torch.compile with CUDA graphs": compiled(_build(e, device), mode="reduce-overhead"),
         "torch.nn.TransformerDecoder": TorchDecoder(e).to(device).train(),
