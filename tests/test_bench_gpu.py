@@ -69,3 +69,19 @@ def test_seeds_are_compared_in_three_ways_in_real_processes():
 def test_all_of_it_on_a_gpu():
     text = bench_gpu(torch.device("cuda"), "smoke", 2, 2)
     assert "CUDA graphs" in text and "TransformerDecoder" in text and "vmap" in text
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("task", ["successor", "addition", "parity", "n-by-1"])
+@pytest.mark.parametrize("method", ["vanilla", "abs-place", "randomized", "coupled"])
+def test_no_training_step_waits_for_the_gpu(task, method):
+    e, card = experiment(task, method, "smoke"), torch.device("cuda")
+    step = training_step(built(e).to(card), e, card)
+    step()  # what is made once for a device may wait
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
