@@ -222,7 +222,8 @@ class RayEngine:
     Args:
         address: of a running cluster, as `ray start --head` prints it, or `auto`; empty starts a local one.
         workers: jobs at a time; 0 is as many as the cluster has room for.
-        gpu_share: share of a card that a job takes; 0 runs on CPUs.
+        gpu_share: share of a card that a job takes; with 0 it sees the cards all the same, so give it the device
+            `cpu`.
 
     Raises:
         ValueError: Ray is not installed, or no cluster answers at the address.

@@ -98,7 +98,7 @@ class Panel(widgets.VBox):
         Raises:
             ValueError: they ask for something that cannot be drawn; its text is for the reader.
         """
-        raise NotImplementedError
+        raise TypeError(f"the panel {type(self).__name__!r} does not define redraw()")
 
     def update(self, _change=None) -> None:
         """`redraw`; what cannot be drawn becomes a message, and the results of before are hidden."""

@@ -110,7 +110,7 @@ class Execution:
         preset: of all notebooks that have one.
         runs, reports: folders of trained models and of committed results.
         device: `auto`, `cpu` or `cuda`.
-        fresh: execute what is current too, and use nothing that is committed under reports/.
+        fresh: execute what is current too, and use no model, curve or line committed under reports/.
     """
 
     preset: str

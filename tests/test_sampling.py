@@ -364,7 +364,7 @@ def test_long_numbers_need_room():
         Sampler(get_task("addition"), "long", 7)
 
 
-def test_a_base_with_fewer_numbers_than_asked_for_gives_all_of_them():
+def test_no_base_is_asked_for_more_numbers_than_it_has():
     """2^20 numbers have exactly 21 bits: asking for more must not draw for ever."""
     assert count_random(get_task("successor", 2), 21, 2_000_000) == 2**20
     assert count_random(get_task("n-by-1", 3), 13, 10**7) == 2 * 3**12 * 3
