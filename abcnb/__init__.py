@@ -1,7 +1,29 @@
 """abcnb: small Transformers that learn arithmetic and generalize in length.
 
-The package reads from the ground floor up: tokens, layout, tasks, biases, lines, positions, model,
-decoding, evaluation, training, calibration, experiments. Each module states its subject in its first line.
+The idea is four functions (`pipeline`): interpolate, calibrate, retrain, evaluate. Modules of this folder are the core:
+they know nothing of files of results (`study`) or of what is shown (`show`). Each states its subject in its first line.
 """
 
-__version__ = "0.1.0"
+from abcnb.calibration import CalibrationConfig
+from abcnb.lines import LineBias, windows
+from abcnb.model import ModelConfig, Transformer
+from abcnb.numbers import TrainingData
+from abcnb.pipeline import calibrate, evaluate, interpolate, retrain
+from abcnb.tasks import get_task
+from abcnb.training import TrainingConfig
+
+__version__ = "0.2.0"
+__all__ = [
+    "CalibrationConfig",
+    "LineBias",
+    "ModelConfig",
+    "TrainingConfig",
+    "TrainingData",
+    "Transformer",
+    "calibrate",
+    "evaluate",
+    "get_task",
+    "interpolate",
+    "retrain",
+    "windows",
+]

@@ -11,15 +11,15 @@ from typing import Annotated
 import torch
 import typer
 
-from abcnb import results
-from abcnb.carries import TEST_SETS, evaluations_of
+from abcnb.devices import pick_device
 from abcnb.evaluation import evaluate_kinds
-from abcnb.experiments import with_settings
-from abcnb.methods import METHODS, PRESETS, experiment
-from abcnb.paper import LENGTHS
-from abcnb.runs import Run, fit, is_finished, load_run
+from abcnb.study import results
+from abcnb.study.methods import METHODS, PRESETS, experiment
+from abcnb.study.published import LENGTHS
+from abcnb.study.runs import Run, evaluations_of, fit, is_finished, load_run
+from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
-from abcnb.training import pick_device
+from abcnb.testsets import TEST_SETS
 
 app = typer.Typer(
     add_completion=False,
@@ -115,15 +115,15 @@ def evaluate_command(
     test_set: Annotated[str, typer.Option(help=", ".join(TEST_SETS))] = "random",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     by_kind: Annotated[
-        bool, typer.Option("--by-kind", help="Each kind of the hard cases (--test-set carry) on its own.")
+        bool, typer.Option("--by-kind", help="Each kind of the hard cases (--test-set hard) on its own.")
     ] = False,
     device: Device = "auto",
     threads: Threads = 1,
     runs: Runs = Path("runs"),
 ):
     """Exact match of a trained model by length."""
-    if by_kind and (as_json or test_set != "carry"):
-        raise ValueError("expected --by-kind with --test-set carry and without --json: it is of the hard cases")
+    if by_kind and (as_json or test_set != "hard"):
+        raise ValueError("expected --by-kind with --test-set hard and without --json: it is of the hard cases")
     torch.set_num_threads(threads)
     found, measured, where = _find(run, runs), _numbers(lengths), pick_device(device)
     if by_kind:
@@ -198,7 +198,7 @@ def keep_command(
     reports: Annotated[Path, typer.Option(help="Its folder models/ receives them.")] = Path("reports"),
 ):
     """Copy runs, their weights in half precision, to where they can be committed and are used without training."""
-    from abcnb.store import commit_run
+    from abcnb.study.store import commit_run
 
     for run in [_find(name, runs) for name in chosen]:
         folder = commit_run(run, reports / "models")
@@ -220,7 +220,7 @@ def reproduce_command(
     reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv.")] = Path("reports"),
 ):
     """Train, calibrate, retrain and evaluate; print measured beside published."""
-    from abcnb.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce
+    from abcnb.study.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce
 
     pick_device(device)
     text, failures = reproduce(
@@ -260,15 +260,15 @@ def sweep_command(
     reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv.")] = Path("reports"),
 ):
     """Train and evaluate all that a file names; results land in the CSV as they come."""
-    from abcnb.engines import open_engine
-    from abcnb.schedule import run_all
-    from abcnb.sweep import read_sweep
+    from abcnb.study.engines import open_engine
+    from abcnb.study.schedule import run_all
+    from abcnb.study.sweep import read_sweep
 
     wanted = read_sweep(spec)
     if engine != "ray":
         pick_device(device)
     csv = reports.resolve() / "results" / "accuracy.csv"
-    experiments, tests = wanted.experiments, (wanted.lengths, wanted.samples, wanted.carry_samples)
+    experiments, tests = wanted.experiments, (wanted.lengths, wanted.samples, wanted.hard_samples)
     if missing:
         experiments = results.unmeasured(results.read(csv), experiments, evaluations_of(*tests))
         print(f"{len(experiments)} of {len(wanted.experiments)} experiments lack rows in {csv}")
@@ -313,8 +313,8 @@ def reports_command(
     reports: Annotated[Path, typer.Option(help="Folder for html/ and executed/.")] = Path("reports"),
 ):
     """Execute what is not current, in order, and write it as HTML pages."""
-    from abcnb.cleaning import clean_all
-    from abcnb.reports import Execution, write_reports
+    from abcnb.show.cleaning import clean_all
+    from abcnb.show.reports import Execution, write_reports
 
     if clean:
         failures = clean_all()
@@ -337,11 +337,11 @@ def bench_command(
     """Measure speed as ratios within one run: on one thread, or training steps of the paper preset on a GPU."""
     where = pick_device(device)
     if where.type == "cuda":
-        from abcnb.bench_gpu import bench_gpu
+        from abcnb.bench.gpu import bench_gpu
 
         print(bench_gpu(where))
     else:
-        from abcnb.bench import bench
+        from abcnb.bench.cpu import bench
 
         print(bench(runs, seed))
 

@@ -31,19 +31,21 @@ def _choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class CalibrationConfig:
-    """Every choice of the calibration; the comment says what the paper's text and the authors' code do.
+    """Every choice of the calibration, and what the paper's text and the authors' code do.
+
+    The defaults are those of the method `abc-places`.
 
     Attributes:
         frame: `columns` (paper and code) or `places` (ours).
         average: what is averaged over samples: attention `weights` after the softmax (code) or `scores`
             before it (text).
-        statistic: what a line is worth: the `mean` of its cells (text) or their `sum` (code).
+        statistic: a line's strength d_l: the `mean` of its cells (text) or their `sum` (code).
         directions_cross, directions_self: Δ of the lines sought. Text: 1, −1 and 0; code: −1 for cross and
             1 for self.
         kappa_cross, kappa_self: κ of the threshold κσ + μ. Text: 4.5 and 0.87, in an earlier version 2.
         pool: σ and μ over all lines of a `head` (text), or of each `direction` of a head on its own. They
             are taken before short lines are dropped.
-        threshold_on: compare the `line`'s value (code), or the value `centred` on the maximum (text; with
+        threshold_on: compare the `line`'s strength (code), or the strength `centred` on the maximum (text; with
             attention weights nothing can then survive).
         min_support: share of the matrix's rows that a line must cross to be kept. Text and code: 0.
         value: bias on kept cells: `centred` on the maximum of the `pool` (text), `raw` (code), or `zero`.
@@ -57,10 +59,10 @@ class CalibrationConfig:
     frame: str = "places"
     average: str = "weights"
     statistic: str = "sum"
-    directions_cross: tuple[int, ...] = (-1, 0, 1)
+    directions_cross: tuple[int, ...] = (-1, 0)
     directions_self: tuple[int, ...] = (0, 1)
-    kappa_cross: float = 2.0
-    kappa_self: float = 0.87
+    kappa_cross: float = 1.0
+    kappa_self: float = 0.0
     pool: str = "head"
     threshold_on: str = "line"
     min_support: float = 0.5
@@ -146,7 +148,7 @@ class LineTable:
     z_score: torch.Tensor
     kept: torch.Tensor
 
-    def frame(self) -> pd.DataFrame:
+    def to_dataframe(self) -> pd.DataFrame:
         """The table as head, direction, segment, offset, support, strength, z_score, kept."""
         heads, lines = self.kept.shape
         line = torch.arange(lines).repeat(heads)
@@ -167,12 +169,19 @@ class LineTable:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What ABC found: the bias of each layer (one for all unless `layer="each"`) and the line tables."""
+    """What ABC found.
+
+    Attributes:
+        self_biases, cross_biases: the bias of each layer, one for all unless `layer="each"`.
+        self_tables, cross_tables: every line that was searched, for each of them.
+        average: the averaged attention that was calibrated.
+    """
 
     self_biases: tuple[LineBias, ...]
     cross_biases: tuple[LineBias, ...]
     self_tables: tuple[LineTable, ...] = field(repr=False)
     cross_tables: tuple[LineTable, ...] = field(repr=False)
+    average: AveragedAttention = field(repr=False)
 
 
 def line_families(attention: str, directions: tuple[int, ...], frame: str, segments: int) -> tuple[Family, ...]:
@@ -266,7 +275,7 @@ def to_bias(table: LineTable, config: CalibrationConfig) -> LineBias:
     return LineBias(families[0].attention, len(table.strength), lines, config.closed_rows)
 
 
-def calibrate(average: AveragedAttention, config: CalibrationConfig) -> Calibration:
+def calibrate_attention(average: AveragedAttention, config: CalibrationConfig) -> Calibration:
     """Attention bias calibration of a model's averaged attention.
 
     Args:
@@ -292,4 +301,5 @@ def calibrate(average: AveragedAttention, config: CalibrationConfig) -> Calibrat
         tuple(to_bias(table, config) for table in cross_tables),
         self_tables,
         cross_tables,
+        average,
     )

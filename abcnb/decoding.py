@@ -35,8 +35,8 @@ def greedy_decode(
         rows = seen.columns[-1:] if cache else seen.columns
         x = model.embed_target(tokens[:, -1:] if cache else tokens, rows, layout)
         biases = model.biases_of(rows, seen, layout)
-        turned = model.angles(rows, layout)
-        logits, kept = model.decode(x, turned, seen.columns, memory, layout.columns, biases, past)
+        turned = model.positions.angles(rows, layout)
+        logits, kept = model.run_decoder(x, turned, seen.columns, memory, layout.columns, biases, past)
         past = kept if cache else None
         tokens = torch.cat([tokens, logits[:, -1:].argmax(-1)], dim=1)
     return tokens[:, 1:]

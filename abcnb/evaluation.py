@@ -12,12 +12,11 @@ from functools import partial
 
 import torch
 
-from abcnb.carries import TEST_SETS, carry_cases
 from abcnb.layout import Steps, locate
 from abcnb.lines import LineBias
 from abcnb.model import Transformer
-from abcnb.positions import ADDED
 from abcnb.tasks import Batch, Operands, Task
+from abcnb.testsets import TEST_SETS, hard_cases
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.
 TOKENS_PER_PASS = {"cpu": 2048, "cuda": 131_072}
@@ -35,6 +34,7 @@ class Score:
         samples, correct: how many were tried and matched whole.
         wrong_digits: output tokens, over all samples, that teacher forcing got wrong.
         digits: output tokens over all samples, end tokens included.
+        code: fingerprint of the code behind a score that was kept; empty for one that was just measured.
     """
 
     length: int
@@ -42,17 +42,30 @@ class Score:
     correct: int
     wrong_digits: int
     digits: int
+    code: str = ""
 
     @property
     def exact_match(self) -> float:
         """Percent of samples correct."""
         return 100.0 * self.correct / self.samples
 
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.length} digits: {percent(self.exact_match)}% of {self.samples:,} exact "
+            f"(95% interval {low:.2f} to {high:.2f}), {self.wrong_digits:,} of {self.digits:,} digits wrong"
+        )
+
     @property
     def interval(self) -> tuple[float, float]:
         """95% Wilson interval of `exact_match`, in percent."""
         low, high = wilson_interval(self.correct, self.samples)
         return 100 * low, 100 * high
+
+
+def percent(value: float) -> str:
+    """A percentage that shows 100 only where nothing was missed."""
+    return "100" if value == 100 else f"{min(value, 99.99):.2f}"
 
 
 def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
@@ -122,9 +135,9 @@ def evaluate(
 def evaluate_kinds(
     model: Transformer, task: Task, form: str, length: int, samples: int, least_width: int = 1
 ) -> dict[str, Score]:
-    """Exact match on each kind of the hard cases (`carry_cases`) on its own; padding as for `evaluate`."""
+    """Exact match on each kind of the hard cases (`hard_cases`) on its own; padding as for `evaluate`."""
     scores = {}
-    for kind, cases in carry_cases(task, length, samples).items():
+    for kind, cases in hard_cases(task, length, samples).items():
         operands = task.widened(cases, least_width)
         scores[kind] = score(length, count_errors(model, task, operands, form), task, operands)
     return scores
@@ -140,7 +153,7 @@ def why_not_in_chunks(model: Transformer, width: int, task: Task, form: str) -> 
     """Why chunked evaluation would not be exact for this model at this width; empty where it is."""
     if model.config.encoder_layers:
         return "chunked evaluation needs the identity encoder (encoder_layers=0)"
-    if model.config.position not in (*ADDED, "none"):
+    if not model.positions.absolute:
         return f"chunked evaluation needs absolute or no positions, got {model.config.position!r}"
     layout = task.layout(width, form)
     parts = torch.arange(layout.rows).split(ROWS_CHECKED)
@@ -211,7 +224,7 @@ def _wrong_tokens_in_chunks(model: Transformer, batch: Batch, chunk: int) -> tor
         memory = model.memory(batch.source[:, part.columns], part)
         x = model.embed_target(tokens[:, rows], rows, layout)
         biases = model.biases_of(rows, steps, part)
-        logits, _ = model.decode(x, rows, rows, memory, part.columns, biases)
+        logits, _ = model.run_decoder(x, rows, rows, memory, part.columns, biases)
         predicted = logits[:, locate(rows, counted)].argmax(-1)
         errors += (predicted != batch.target[:, counted]).sum(1)
     return errors

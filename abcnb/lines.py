@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import torch
 
-from abcnb.biases import CLOSED
+from abcnb.biases import CLOSED, Biases
 from abcnb.layout import Layout, Steps, locate
 
 FRAMES = ("columns", "places")
@@ -307,3 +307,8 @@ def self_window(heads: int, w: int = 1) -> LineBias:
         raise ValueError(f"expected w ≥ 0, got {w}")
     lines = [Line(head, "places", 1, 0, -lag) for head in range(heads) for lag in range(w + 1)]
     return LineBias("self", heads, tuple(lines))
+
+
+def windows(heads: int, segments: int, w: int = 1, sides: str = "past") -> Biases:
+    """ABS: the windows of both attentions, as for `cross_window`, for all layers."""
+    return Biases((self_window(heads, w),), (cross_window(heads, segments, w, sides),))

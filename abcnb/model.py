@@ -9,9 +9,10 @@ each block (pre-norm), which the paper leaves open.
 Source: Vaswani et al. 2017; paper, appendix B (sizes) and equation 2 (bias added to the scores).
 """
 
+import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 import torch.nn.functional as F
@@ -19,17 +20,7 @@ from torch import nn
 
 from abcnb.biases import Bias, causal
 from abcnb.layout import Layout, Steps
-from abcnb.learned_biases import LEARNED_BIASES, learned_bias
-from abcnb.positions import (
-    ADDED,
-    INDEXED,
-    POSITIONS,
-    IndexedPositions,
-    RelativeKeys,
-    rotate,
-    source_vectors,
-    target_vectors,
-)
+from abcnb.positions import SCHEMES, Biased, Positions
 from abcnb.tasks import Batch
 
 
@@ -39,17 +30,17 @@ class ModelConfig:
 
     Attributes:
         encoder_layers: 0 is the identity encoder.
-        decoder_layers, heads, d_model, d_ff: sizes; d_model is a multiple of heads.
+        decoder_layers, heads, d_model, d_ff: sizes; d_model is a multiple of twice the heads.
         dropout: share of activations dropped in training.
-        position: one of `positions.POSITIONS`.
-        period: T of the cyclic schemes.
-        random_phase: in training, shift source and target of a cyclic scheme by the same random phase, so
-            that no phase belongs to the training width alone: at one width the last step always has the
-            same phase, and a model may learn to end its output only there.
-        relative_clip: largest distance of the relative scheme.
-        rotary_width: position interpolation: above this width rotary indices are scaled down to its range; 0
-            never scales (Chen et al. 2023, equation 4, without their fine-tuning on longer inputs).
-        max_position: how many indices `learned`, `randomized`, `abacus` and `coupled` tell apart.
+        position: the scheme, one of `positions.SCHEMES`; what follows is read by the schemes that have a
+            parameter of that name, and explained there.
+        period, random_phase: of the cyclic schemes.
+        relative_clip: of the relative schemes.
+        rotary_width: of the rotary scheme.
+        max_position: of the learned, randomized, abacus and coupled schemes.
+
+    Raises:
+        ValueError: a size out of range, an unknown scheme, or a parameter that the scheme does not have.
     """
 
     encoder_layers: int = 0
@@ -66,13 +57,13 @@ class ModelConfig:
     max_position: int = 512
 
     def __post_init__(self):
-        if self.position not in POSITIONS:
-            raise ValueError(f"expected a position among {', '.join(POSITIONS)}, got {self.position!r}")
+        if self.position not in SCHEMES:
+            raise ValueError(f"expected a position among {', '.join(SCHEMES)}, got {self.position!r}")
         if self.heads < 1 or self.d_model < 1 or self.d_model % (2 * self.heads):
             raise ValueError(f"expected d_model to be a multiple of 2 × {self.heads} heads, got {self.d_model}")
         if self.decoder_layers < 1 or self.encoder_layers < 0 or self.d_ff < 1:
             raise ValueError(f"expected at least 1 decoder layer, 0 encoder layers and d_ff 1, got {self}")
-        if self.encoder_layers and self.position in LEARNED_BIASES:
+        if self.encoder_layers and issubclass(SCHEMES[self.position], Biased):
             raise ValueError(f"expected no encoder layers with {self.position!r}, which has no bias for them")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"expected a dropout in [0, 1), got {self.dropout}")
@@ -80,6 +71,27 @@ class ModelConfig:
             raise ValueError(f"expected a period and a relative_clip of at least 1, got {self}")
         if self.max_position < 1 or self.rotary_width < 0:
             raise ValueError(f"expected a max_position of at least 1 and a rotary_width of at least 0, got {self}")
+        for part in fields(self):
+            is_of_a_scheme = part.name in OF_SCHEMES and part.name not in _read_by(SCHEMES[self.position])
+            if is_of_a_scheme and getattr(self, part.name) != part.default:
+                raise ValueError(
+                    f"expected {part.name}={part.default} with {self.position!r} positions, which do not read it, "
+                    f"got {getattr(self, part.name)}"
+                )
+
+    def positions(self) -> Positions:
+        """The position scheme, with the parameters that it reads."""
+        scheme = SCHEMES[self.position]
+        return scheme(**{name: getattr(self, name) for name in _read_by(scheme)})
+
+
+OF_SCHEMES = ("period", "random_phase", "relative_clip", "rotary_width", "max_position")
+
+
+def _read_by(scheme: type[Positions]) -> list[str]:
+    """The fields of `ModelConfig` that a scheme's constructor takes."""
+    names = {part.name for part in fields(ModelConfig)}
+    return [name for name in inspect.signature(scheme).parameters if name in names]
 
 
 @dataclass
@@ -102,14 +114,15 @@ class Recording:
 
 
 class Attention(nn.Module):
-    """Multi-head attention with an additive bias and optional rotary or relative positions.
+    """Multi-head attention with an additive bias, and positions in queries and keys where the scheme has them.
 
     Args:
-        config: sizes and position scheme.
+        config: sizes.
+        positions: the position scheme.
         crossing: it attends from the decoder to the source.
     """
 
-    def __init__(self, config: ModelConfig, crossing: bool = False):
+    def __init__(self, config: ModelConfig, positions: Positions, crossing: bool = False):
         super().__init__()
         d = config.d_model
         self.heads = config.heads
@@ -117,9 +130,8 @@ class Attention(nn.Module):
         for projection in (self.query, self.key, self.value, self.output):
             nn.init.xavier_uniform_(projection.weight)
             nn.init.zeros_(projection.bias)
-        self.rotary = config.position == "rotary"
-        relative = config.position == "relative" or (config.position == "relative-self" and not crossing)
-        self.relative = RelativeKeys(d // config.heads, config.relative_clip) if relative else None
+        self.turn = positions.turn
+        self.relative = positions.relative(d // config.heads, crossing)
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:
         """[batch, n, d_model] to [batch, heads, n, d_head]."""
@@ -128,7 +140,7 @@ class Attention(nn.Module):
     def keys_values(self, memory: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of [batch, columns, d_model], each [batch, heads, columns, d_head]."""
         key, value = self._split(self.key(memory)), self._split(self.value(memory))
-        return (rotate(key, columns) if self.rotary else key), value
+        return self.turn(key, columns), value
 
     def forward(
         self,
@@ -153,9 +165,7 @@ class Attention(nn.Module):
             [batch, rows, d_model].
         """
         key, value = keys_values
-        query = self._split(self.query(x))
-        if self.rotary:
-            query = rotate(query, rows)
+        query = self.turn(self._split(self.query(x)), rows)
         if self.relative is not None:
             relative = self.relative(query, rows, columns)
             bias = relative if bias is None else relative + bias
@@ -185,9 +195,9 @@ class FeedForward(nn.Sequential):
 class EncoderLayer(nn.Module):
     """Self-attention over the source, then the feed-forward block."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, positions: Positions):
         super().__init__()
-        self.attention, self.feed_forward = Attention(config), FeedForward(config)
+        self.attention, self.feed_forward = Attention(config, positions), FeedForward(config)
         self.norm_attention, self.norm_feed_forward = (nn.LayerNorm(config.d_model) for _ in range(2))
         self.dropout = nn.Dropout(config.dropout)
 
@@ -202,9 +212,10 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Causal self-attention, cross-attention, then the feed-forward block."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, positions: Positions):
         super().__init__()
-        self.self_attention, self.cross_attention = Attention(config), Attention(config, crossing=True)
+        self.self_attention = Attention(config, positions)
+        self.cross_attention = Attention(config, positions, crossing=True)
         self.feed_forward = FeedForward(config)
         self.norm_self, self.norm_cross, self.norm_feed_forward = (nn.LayerNorm(config.d_model) for _ in range(3))
         self.dropout = nn.Dropout(config.dropout)
@@ -255,6 +266,9 @@ class Transformer(nn.Module):
         vocabulary_size: tokens told apart; `Task.vocabulary_size`.
         self_biases, cross_biases: one bias for all decoder layers, or one for each layer, or None.
 
+    Attributes:
+        history: the validations of its training, in order; empty for a model that was not trained here.
+
     Raises:
         ValueError: as many biases as neither one nor the decoder's layers, or a bias for other heads.
     """
@@ -279,17 +293,12 @@ class Transformer(nn.Module):
                     raise ValueError(f"expected a {name}-attention bias of {config.heads} heads, got {bias.heads}")
         self.config = config
         self.self_biases, self.cross_biases = self_biases, cross_biases
+        self.history: list[dict] = []
         self.embedding = nn.Embedding(vocabulary_size, config.d_model)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
-        self.indexed = (
-            IndexedPositions(config.position, config.d_model, config.max_position)
-            if config.position in INDEXED
-            else None
-        )
-        self.learned_self = learned_bias(config.position, config.heads, causal=True)
-        self.learned_cross = learned_bias(config.position, config.heads, causal=False)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.positions = config.positions()
+        self.encoder = nn.ModuleList(EncoderLayer(config, self.positions) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config, self.positions) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, vocabulary_size)
         self.dropout = nn.Dropout(config.dropout)
@@ -304,43 +313,25 @@ class Transformer(nn.Module):
         x = self.embedding(tokens) * math.sqrt(self.config.d_model)
         return self.dropout(x if vectors is None else x + vectors)
 
-    def embed_source(self, source: torch.Tensor, layout: Layout, phase: int | torch.Tensor = 0) -> torch.Tensor:
+    def embed_source(self, source: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
         """[batch, columns] token ids to the encoder's output, [batch, columns, d_model]."""
-        c = self.config
-        vectors = None
-        if c.position in ADDED:
-            vectors = source_vectors(c.position, layout, c.period, c.d_model, phase)
-        elif self.indexed is not None:
-            vectors = self.indexed.vectors(self.indexed.source_index(layout, phase))
-        x = self._embed(source, vectors)
+        x = self._embed(source, self.positions.source(layout, draw))
         for layer in self.encoder:
-            x = layer(x, self.angles(layout.columns, layout))
+            x = layer(x, self.positions.angles(layout.columns, layout))
         return x
 
     def embed_target(
-        self, tokens: torch.Tensor, rows: torch.Tensor, layout: Layout, phase: int | torch.Tensor = 0
+        self, tokens: torch.Tensor, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0
     ) -> torch.Tensor:
         """[batch, rows] token ids to [batch, rows, d_model]."""
-        c = self.config
-        vectors = None
-        if c.position in ADDED:
-            vectors = target_vectors(c.position, rows, c.period, c.d_model, phase)
-        elif self.indexed is not None:
-            vectors = self.indexed.vectors(self.indexed.target_index(rows, layout, phase))
-        return self._embed(tokens, vectors)
-
-    def angles(self, index: torch.Tensor, layout: Layout) -> torch.Tensor:
-        """What rotary positions turn by: the index, scaled down where positions are interpolated."""
-        if not 0 < self.config.rotary_width < layout.width:
-            return index
-        return index * (self.config.rotary_width / layout.width)
+        return self._embed(tokens, self.positions.target(rows, layout, draw))
 
     def memory(
-        self, source: torch.Tensor, layout: Layout, phase: int | torch.Tensor = 0
+        self, source: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The source's keys and values for each decoder layer."""
-        encoded = self.embed_source(source, layout, phase)
-        columns = self.angles(layout.columns, layout)
+        encoded = self.embed_source(source, layout, draw)
+        columns = self.positions.angles(layout.columns, layout)
         return [layer.cross_attention.keys_values(encoded, columns) for layer in self.decoder]
 
     def biases_of(
@@ -356,10 +347,9 @@ class Transformer(nn.Module):
         if isinstance(rows, int):
             rows = torch.arange(rows, device=self.device)
         steps = steps or Steps(rows, len(rows))
-        mask = causal(rows, steps)
-        if self.learned_self is not None:
-            mask = mask + self.learned_self(rows, steps)
-        learned = None if self.learned_cross is None else self.learned_cross(rows, layout)
+        mask, learned = causal(rows, steps), None
+        if self.positions.biased:
+            mask, learned = mask + self.positions.bias(rows, steps), self.positions.bias(rows, layout)
         selves = [bias(rows, steps) + mask for bias in self.self_biases] or [mask]
         crosses = [bias(rows, layout) + (0 if learned is None else learned) for bias in self.cross_biases] or [
             learned
@@ -368,7 +358,7 @@ class Transformer(nn.Module):
         selves, crosses = selves * (layers // len(selves)), crosses * (layers // len(crosses))
         return list(zip(selves, crosses, strict=True))
 
-    def decode(
+    def run_decoder(
         self,
         x: torch.Tensor,
         rows: torch.Tensor,
@@ -391,35 +381,34 @@ class Transformer(nn.Module):
         """Teacher-forced logits, [batch, rows, vocabulary]: row i predicts target i from targets before it."""
         tokens, layout = batch.decoder_input, batch.layout
         rows = torch.arange(tokens.shape[1], device=tokens.device)
-        phase = self._draw_phase(layout, len(tokens)) if self.training else 0
-        learned = self.learned_self is not None
-        whole = self.biases_of(len(rows), None, layout) if learned else self._whole_biases(len(rows), layout)
-        memory = self.memory(batch.source, layout, phase)
-        x = self.embed_target(tokens, rows, layout, phase)
-        turned = self.angles(rows, layout)
-        return self.decode(x, turned, turned, memory, layout.columns, whole, None, recording)[0]
+        draw = self._draw(layout, len(tokens)) if self.training else 0
+        biases_of = self.biases_of if self.positions.biased else self._kept_biases
+        memory = self.memory(batch.source, layout, draw)
+        x = self.embed_target(tokens, rows, layout, draw)
+        angles, biases = self.positions.angles(rows, layout), biases_of(len(rows), None, layout)
+        return self.run_decoder(x, angles, angles, memory, layout.columns, biases, None, recording)[0]
 
-    def _whole_biases(self, rows: int, layout: Layout) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    def _kept_biases(
+        self, rows: int, steps: None, layout: Layout
+    ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
         """`biases_of` without parameters, the same at every training step of one width: the last two are kept."""
         key = rows, layout
         if key not in self._known_biases:
             while len(self._known_biases) > 1:
                 del self._known_biases[next(iter(self._known_biases))]
-            self._known_biases[key] = self.biases_of(rows, None, layout)
+            self._known_biases[key] = self.biases_of(rows, steps, layout)
         return self._known_biases[key]
 
-    def _draw_phase(self, layout: Layout, batch: int) -> int | torch.Tensor:
-        """What a training batch draws at random for its positions."""
-        if self.indexed is not None:
-            return self.indexed.draw(layout, batch)
-        return int(torch.randint(self.config.period, ())) if self.config.random_phase else 0
+    def _draw(self, layout: Layout, batch: int) -> int | torch.Tensor:
+        return self.positions.draw(layout, batch)
 
 
 def compiled(model: Transformer, mode: str = "default") -> Callable[[Batch], torch.Tensor]:
     """The model through `torch.compile`, but for what must stay Python.
 
-    Those are a batch's random phase, and the biases without parameters, which would be made anew at every step.
+    Those are what a batch draws at random for its positions, and the biases without parameters, which would be made
+    anew at every step.
     """
-    model._draw_phase = torch.compiler.disable(model._draw_phase)
-    model._whole_biases = torch.compiler.disable(model._whole_biases)
+    model._draw = torch.compiler.disable(model._draw)
+    model._kept_biases = torch.compiler.disable(model._kept_biases)
     return torch.compile(model, mode=mode)

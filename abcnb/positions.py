@@ -1,28 +1,15 @@
-"""Position schemes: which index a token gets, and what becomes of it.
+"""Position schemes: how a model is told where a token stands. One class a scheme; `SCHEMES` has them by name.
 
-    sinusoidal       column number on the source side, step number on the target side (paper: Vanilla)
-    none             nothing (NoPE)
-    cyclic-columns   the paper's CPI: the index modulo T, counted in columns from the units digit
-    cyclic-places    ours: the place modulo T, the same for every operand's digit of that place; structural
-                     tokens get no position, so that nothing depends on the width
-    rotary           queries and keys turned by their index (RoPE), self- and cross-attention
-    relative         Shaw's learned vectors for the clipped distance, self- and cross-attention
-    relative-self    the same in self-attention only, as published
-    learned          a learned vector for each index: of the column on the source side, of the step on the target
-                     side, from one table
-    randomized       sinusoidal, but at sorted random positions: source and target together draw them anew for
-                     each training batch, out of `max_position`; in evaluation the draw is fixed
-    abacus           a learned vector for each digit's place in its own number, counted from a random offset; a
-                     number of one digit that is always written so (N×1's second) has none
-    coupled          position coupling: as abacus, but the token right of a number shares the place −1
-    t5, kerple, fire biases with parameters (`learned_biases`), self- and cross-attention
+A scheme overrides what it needs of `Positions` and nothing else:
 
-Source: Vaswani et al. 2017, section 3.5 (sinusoidal); paper, appendix C.4 (cyclic position indexing; that it
-is counted from the units digit on both sides is our reading, without it the phase shifts with the width);
-Su et al., RoFormer, equation 34 (rotary); Shaw et al. 2018, equation 4 (relative, on keys only); Gehring et al.
-2017, section 3.1 (learned); Ruoss et al. 2023, section 3 (randomized; they draw in evaluation too); McLeish et al.
-2024, section 3 (abacus); Cho et al. 2024, section 3.1 (position coupling, written for decoder-only models: their
-operator and equality sign are our tokens right of either operand and the decoder's start token).
+    source, target   vectors added to the embeddings         sinusoidal, cyclic, learned and indexed schemes
+    turn             a change of queries and keys            rotary
+    bias             a bias with parameters, on all layers   T5, KERPLE, FIRE
+    relative         vectors met by the query in one layer   Shaw
+    draw             what training draws anew for a batch    cyclic-places, randomized, abacus, coupled
+
+Its constructor's parameters are the fields of `model.ModelConfig` that it reads. ALiBi learns nothing: it is a plain
+bias (`distance_biases`), handed to the model like a `LineBias`.
 """
 
 import math
@@ -30,124 +17,153 @@ import math
 import torch
 from torch import nn
 
-from abcnb.layout import NO_PLACE, Layout
-
-POSITIONS = (
-    "sinusoidal", "none", "cyclic-columns", "cyclic-places", "rotary", "relative", "relative-self",
-    "learned", "randomized", "abacus", "coupled", "t5", "kerple", "fire",
-)  # fmt: skip
-ADDED = ("sinusoidal", "cyclic-columns", "cyclic-places")  # a fixed vector is added to the embedding
-INDEXED = ("learned", "randomized", "abacus", "coupled")  # a vector of one of `max_position` indices is added
+from abcnb.distance_biases import FireBias, KerpleBias, T5Bias
+from abcnb.layout import NO_PLACE, Layout, Steps
 
 
 def sinusoid(index: torch.Tensor, d_model: int) -> torch.Tensor:
-    """PE(i, 2k) = sin(i / 10000^(2k/d)), PE(i, 2k+1) = cos(i / 10000^(2k/d)); shape [n, d_model]."""
+    """PE(i, 2k) = sin(i / 10000^(2k/d)), PE(i, 2k+1) = cos(i / 10000^(2k/d)); shape [..., d_model].
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
     rate = torch.exp(torch.arange(0, d_model, 2, device=index.device) * (-math.log(10000.0) / d_model))
-    angle = index[:, None] * rate
-    return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
+    angle = index[..., None] * rate
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
 
 
-def cyclic_phases(scheme: str, layout: Layout, period: int, phase: int = 0) -> torch.Tensor:
-    """The phase of each source column, [columns]; −1 where a token has none (structure, over places)."""
-    if scheme == "cyclic-columns":
-        return (layout.units_column - layout.columns + phase) % period
-    if scheme != "cyclic-places":
-        raise ValueError(f"expected cyclic-columns or cyclic-places, got {scheme!r}")
-    return torch.where(layout.digit_places > NO_PLACE, (layout.digit_places + phase) % period, -1)
+class Positions(nn.Module):
+    """No positions (NoPE), and what every scheme can override.
 
-
-def source_vectors(scheme: str, layout: Layout, period: int, d_model: int, phase: int = 0) -> torch.Tensor:
-    """What a scheme adds to the source embeddings, [columns, d_model]; `phase` shifts the cyclic ones."""
-    if scheme == "sinusoidal":
-        return sinusoid(layout.columns, d_model)
-    index = cyclic_phases(scheme, layout, period, phase)
-    return sinusoid(index.clamp(min=0), d_model) * (index >= 0)[:, None]
-
-
-def target_vectors(scheme: str, rows: torch.Tensor, period: int, d_model: int, phase: int = 0) -> torch.Tensor:
-    """What a scheme adds to the target embeddings, [rows, d_model]; `phase` shifts the cyclic ones."""
-    if scheme not in ADDED:
-        raise ValueError(f"expected a scheme among {', '.join(ADDED)}, got {scheme!r}")
-    return sinusoid(rows if scheme == "sinusoidal" else (rows + phase) % period, d_model)
-
-
-class IndexedPositions(nn.Module):
-    """The schemes of `INDEXED`: which index each token gets, and its vector.
-
-    Args:
-        scheme: one of `INDEXED`.
-        d_model: size of the vectors.
-        max_position: how many indices there are.
+    Attributes:
+        absolute: a token's position depends on the token alone, so that parts of an input can be evaluated apart.
+        biased: the scheme has a `bias`.
     """
 
-    def __init__(self, scheme: str, d_model: int, max_position: int):
-        super().__init__()
-        self.scheme, self.d_model, self.max_position = scheme, d_model, max_position
-        self.table = None if scheme == "randomized" else nn.Embedding(max_position, d_model)
+    absolute = True
+    biased = False
 
     def draw(self, layout: Layout, batch: int) -> int | torch.Tensor:
-        """What training draws anew: an offset for each sample, [batch, 1], or the seed of random positions."""
-        if self.scheme == "learned":
-            return 0
-        if self.scheme == "randomized":
-            return int(torch.randint(2**31, ()))
-        most = max(1, self.max_position - self._needed(layout) + 1)
-        return torch.randint(most, (batch, 1), device=layout.columns.device)
+        """What a training batch draws at random, passed on to `source` and `target`; 0 in evaluation."""
+        return 0
 
-    def _needed(self, layout: Layout) -> int:
-        """How many indices an input of this layout takes."""
-        return {
-            "learned": max(layout.total_columns, layout.rows),
-            "randomized": layout.total_columns + layout.rows,
-            "abacus": layout.width,
-            "coupled": layout.rows,
-        }[self.scheme]
+    def source(self, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor | None:
+        """Vectors added to the source's embeddings, [columns, d_model] or [batch, columns, d_model], or None."""
+        return None
 
-    def _check(self, layout: Layout) -> None:
-        if self._needed(layout) > self.max_position:
-            raise ValueError(
-                f"expected at most {self.max_position} {self.scheme} positions, got {self._needed(layout)}: such "
-                f"a model reads no longer input; train it with a larger model.max_position"
-            )
+    def target(self, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor | None:
+        """Vectors added to the decoder input's embeddings at steps `rows`, likewise."""
+        return None
 
-    def _random_positions(self, layout: Layout, draw: int) -> torch.Tensor:
-        order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
-        positions, device = order[: self._needed(layout)].sort().values, layout.columns.device
-        if device.type == "cuda":  # from pinned memory a copy makes no training step wait
-            positions = positions.pin_memory()
-        return positions.to(device, non_blocking=True)
+    def angles(self, index: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """The index that `turn` turns a column or step by."""
+        return index
 
-    def source_index(self, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
-        """The index of each source column, [columns] or [batch, columns]; −1 where a token has none.
+    def turn(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        """Queries or keys [batch, heads, n, d_head] with their positions in them."""
+        return x
 
-        Raises:
-            ValueError: the input takes more indices than there are.
-        """
-        self._check(layout)
-        if self.scheme == "learned":
-            return layout.columns
-        if self.scheme == "randomized":
-            return self._random_positions(layout, draw)[layout.columns]
+    def relative(self, d_head: int, crossing: bool) -> "RelativeKeys | None":
+        """The relative vectors of one attention; `crossing` where it attends to the source."""
+        return None
+
+    def bias(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor | None:
+        """What is added to the attention scores of every layer, [heads, rows, columns], or None."""
+        return None
+
+
+class Sinusoidal(Positions):
+    """The sinusoid of the column number on the source side, of the step number on the target side.
+
+    Source: Vaswani et al. 2017, section 3.5; paper: Vanilla.
+    """
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.d_model = d_model
+
+    def source(self, layout, draw=0):
+        return sinusoid(layout.columns, self.d_model)
+
+    def target(self, rows, layout, draw=0):
+        return sinusoid(rows, self.d_model)
+
+
+class Cyclic(Positions):
+    """Cyclic position indexing (CPI): the sinusoid of an index modulo T.
+
+    Args:
+        d_model: size of the vectors.
+        period: T.
+        random_phase: in training, shift source and target by the same random phase, so that no phase belongs to
+            the training width alone: at one width the last step always has the same phase, and a model may learn
+            to end its output only there.
+
+    Source: paper, appendix C.4. That it is counted from the units digit on both sides is our reading; without it the
+    phase shifts with the width. The random phase is ours.
+    """
+
+    def __init__(self, d_model: int, period: int = 3, random_phase: bool = False):
+        super().__init__()
+        self.d_model, self.period, self.random_phase = d_model, period, random_phase
+
+    def draw(self, layout, batch):
+        return int(torch.randint(self.period, ())) if self.random_phase else 0
+
+    def phases(self, layout: Layout, phase: int = 0) -> torch.Tensor:
+        """The phase of each source column, [columns]; −1 where a token has none."""
+        raise TypeError(f"the scheme {type(self).__name__!r} does not define phases()")
+
+    def source(self, layout, draw=0):
+        phases = self.phases(layout, draw)
+        return sinusoid(phases.clamp(min=0), self.d_model) * (phases >= 0)[:, None]
+
+    def target(self, rows, layout, draw=0):
+        return sinusoid((rows + draw) % self.period, self.d_model)
+
+
+class CyclicColumns(Cyclic):
+    """The paper's CPI: the index is counted in columns from the units digit."""
+
+    def phases(self, layout: Layout, phase: int = 0) -> torch.Tensor:
+        """The phase of each source column, [columns]."""
+        return (layout.units_column - layout.columns + phase) % self.period
+
+
+class CyclicPlaces(Cyclic):
+    """Ours: the index is the place, the same for every operand's digit of that place.
+
+    Structural tokens have no phase, so that nothing depends on the width.
+    """
+
+    def phases(self, layout: Layout, phase: int = 0) -> torch.Tensor:
+        """The phase of each digit, [columns]; −1 for structural tokens."""
         digit = layout.digit_places > NO_PLACE
-        if self.scheme == "abacus":
-            return torch.where(digit, layout.digit_places + draw, -1)
-        right_of_a_number = torch.isin(layout.columns, layout.column_of_place[:, 0])
-        return torch.where(digit, layout.digit_places + 1 + draw, torch.where(right_of_a_number, draw, -1))
+        return torch.where(digit, (layout.digit_places + phase) % self.period, -1)
 
-    def target_index(self, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
-        """The index of the decoder's input at each step, [rows] or [batch, rows]: at step i of place i − 1."""
-        self._check(layout)
-        if self.scheme == "randomized":
-            return self._random_positions(layout, draw)[layout.total_columns + rows]
-        if self.scheme == "abacus":
-            return torch.where(rows > 0, rows - 1 + draw, -1)
-        return rows + draw
 
-    def vectors(self, index: torch.Tensor) -> torch.Tensor:
-        """The vector of each index, [..., d_model]; zero for −1."""
-        known = index.clamp(min=0)
-        found = sinusoid(known, self.d_model) if self.table is None else self.table(known)
-        return found * (index >= 0)[..., None]
+class Rotary(Positions):
+    """RoPE: queries and keys are turned by their column or step number, in self- and cross-attention.
+
+    Args:
+        rotary_width: position interpolation: above this width indices are scaled down to its range; 0 never scales.
+
+    Source: Su et al., RoFormer, equation 34; Chen et al. 2023, equation 4, without their fine-tuning on longer
+    inputs.
+    """
+
+    absolute = False
+
+    def __init__(self, rotary_width: int = 0):
+        super().__init__()
+        self.rotary_width = rotary_width
+
+    def angles(self, index, layout):
+        if not 0 < self.rotary_width < layout.width:
+            return index
+        return index * (self.rotary_width / layout.width)
+
+    def turn(self, x, index):
+        return rotate(x, index)
 
 
 def rotate(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -158,6 +174,32 @@ def rotate(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     cos, sin = angle.cos(), angle.sin()
     first, second = x[..., :half], x[..., half:]
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+class Relative(Positions):
+    """Shaw's learned vectors for the clipped distance, in self- and cross-attention.
+
+    Args:
+        relative_clip: largest distance told apart.
+
+    Source: Shaw et al. 2018, equation 4, on keys only.
+    """
+
+    absolute = False
+
+    def __init__(self, relative_clip: int):
+        super().__init__()
+        self.relative_clip = relative_clip
+
+    def relative(self, d_head, crossing):
+        return RelativeKeys(d_head, self.relative_clip)
+
+
+class RelativeSelf(Relative):
+    """The same in self-attention alone, as published."""
+
+    def relative(self, d_head, crossing):
+        return None if crossing else super().relative(d_head, crossing)
 
 
 class RelativeKeys(nn.Module):
@@ -178,3 +220,206 @@ class RelativeKeys(nn.Module):
         distance = (columns[None, :] - rows[:, None]).clamp(-self.clip, self.clip) + self.clip
         scores = query @ self.vectors.T / math.sqrt(query.shape[-1])
         return scores.gather(-1, distance.expand(*scores.shape[:2], -1, -1))
+
+
+# --- a vector of one of `max_position` indices is added
+
+
+class Indexed(Positions):
+    """Schemes that give each token an index, and the index a vector.
+
+    Args:
+        d_model: size of the vectors.
+        max_position: how many indices there are.
+    """
+
+    absolute = False
+
+    def __init__(self, d_model: int, max_position: int):
+        super().__init__()
+        self.d_model, self.max_position = d_model, max_position
+        self.table = nn.Embedding(max_position, d_model)
+
+    def needed(self, layout: Layout) -> int:
+        """How many indices an input of this layout takes."""
+        raise TypeError(f"the scheme {type(self).__name__!r} does not define needed()")
+
+    def source_index(self, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
+        """The index of each source column, [columns] or [batch, columns]; −1 where a token has none."""
+        raise TypeError(f"the scheme {type(self).__name__!r} does not define source_index()")
+
+    def target_index(self, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
+        """The index of the decoder's input at each step, [rows] or [batch, rows]: at step i of place i − 1."""
+        return rows + draw
+
+    def vectors(self, index: torch.Tensor) -> torch.Tensor:
+        """The vector of each index, [..., d_model]; zero for −1."""
+        return self.table(index.clamp(min=0)) * (index >= 0)[..., None]
+
+    def check(self, layout: Layout) -> None:
+        """Refuse an input that takes more indices than there are.
+
+        Raises:
+            ValueError: says how many it takes.
+        """
+        if self.needed(layout) > self.max_position:
+            raise ValueError(
+                f"expected an input that takes at most {self.max_position} positions, got {self.needed(layout)}: "
+                f"such a model reads no longer input; train it with a larger model.max_position"
+            )
+
+    def source(self, layout, draw=0):
+        self.check(layout)
+        return self.vectors(self.source_index(layout, draw))
+
+    def target(self, rows, layout, draw=0):
+        self.check(layout)
+        return self.vectors(self.target_index(rows, layout, draw))
+
+
+class Learned(Indexed):
+    """A learned vector of the column on the source side, of the step on the target side, from one table.
+
+    Source: Gehring et al. 2017, section 3.1.
+    """
+
+    def needed(self, layout):
+        return max(layout.total_columns, layout.rows)
+
+    def source_index(self, layout, draw=0):
+        return layout.columns
+
+
+class Randomized(Indexed):
+    """Sinusoids of sorted random positions out of `max_position`, drawn anew for each training batch.
+
+    Source and target are drawn together. In evaluation the draw is fixed.
+
+    Source: Ruoss et al. 2023, section 3; they draw in evaluation too.
+    """
+
+    def __init__(self, d_model: int, max_position: int):
+        Positions.__init__(self)
+        self.d_model, self.max_position = d_model, max_position
+
+    def draw(self, layout, batch):
+        return int(torch.randint(2**31, ()))
+
+    def needed(self, layout):
+        return layout.total_columns + layout.rows
+
+    def _drawn(self, layout: Layout, draw: int) -> torch.Tensor:
+        order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
+        positions, device = order[: self.needed(layout)].sort().values, layout.columns.device
+        if device.type == "cuda":  # from pinned memory a copy makes no training step wait
+            positions = positions.pin_memory()
+        return positions.to(device, non_blocking=True)
+
+    def source_index(self, layout, draw=0):
+        return self._drawn(layout, draw)[layout.columns]
+
+    def target_index(self, rows, layout, draw=0):
+        return self._drawn(layout, draw)[layout.total_columns + rows]
+
+    def vectors(self, index):
+        return sinusoid(index, self.d_model)
+
+
+class _FromRandomOffset(Indexed):
+    """Schemes that count from an offset which each training sample draws at random."""
+
+    def draw(self, layout, batch):
+        most = max(1, self.max_position - self.needed(layout) + 1)
+        return torch.randint(most, (batch, 1), device=layout.columns.device)
+
+
+class Abacus(_FromRandomOffset):
+    """A learned vector for each digit's place in its own number, counted from a random offset.
+
+    A number of one digit that is always written so (N×1's second) has none.
+
+    Source: McLeish et al. 2024, section 3.
+    """
+
+    def needed(self, layout):
+        return layout.width
+
+    def source_index(self, layout, draw=0):
+        return torch.where(layout.digit_places > NO_PLACE, layout.digit_places + draw, -1)
+
+    def target_index(self, rows, layout, draw=0):
+        return torch.where(rows > 0, rows - 1 + draw, -1)
+
+
+class Coupled(_FromRandomOffset):
+    """Position coupling: as Abacus, but the token right of a number shares the place −1.
+
+    Source: Cho et al. 2024, section 3.1, written for decoder-only models: their operator and equality sign are our
+    tokens right of either operand and the decoder's start token.
+    """
+
+    def needed(self, layout):
+        return layout.rows
+
+    def source_index(self, layout, draw=0):
+        right_of_a_number = torch.isin(layout.columns, layout.column_of_place[:, 0])
+        elsewhere = torch.where(right_of_a_number, draw, -1)
+        return torch.where(layout.digit_places > NO_PLACE, layout.digit_places + 1 + draw, elsewhere)
+
+
+# --- a learned bias of the distance
+
+
+class Biased(Positions):
+    """Schemes that are a learned bias of the distance: one for self-attention, another for cross-attention.
+
+    Args:
+        heads: number of heads.
+    """
+
+    absolute = False
+    biased = True
+    kind: type[nn.Module]
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.self_bias, self.cross_bias = self.kind(heads, causal=True), self.kind(heads, causal=False)
+
+    def bias(self, rows, columns):
+        return (self.self_bias if isinstance(columns, Steps) else self.cross_bias)(rows, columns)
+
+
+class T5(Biased):
+    """T5's bucketed relative bias."""
+
+    kind = T5Bias
+
+
+class Kerple(Biased):
+    """KERPLE's logarithmic bias."""
+
+    kind = KerpleBias
+
+
+class Fire(Biased):
+    """FIRE's bias."""
+
+    kind = FireBias
+
+
+SCHEMES: dict[str, type[Positions]] = {
+    "none": Positions,
+    "sinusoidal": Sinusoidal,
+    "cyclic-columns": CyclicColumns,
+    "cyclic-places": CyclicPlaces,
+    "rotary": Rotary,
+    "relative": Relative,
+    "relative-self": RelativeSelf,
+    "learned": Learned,
+    "randomized": Randomized,
+    "abacus": Abacus,
+    "coupled": Coupled,
+    "t5": T5,
+    "kerple": Kerple,
+    "fire": Fire,
+}

@@ -101,9 +101,11 @@ class Task:
         operands: 1 or 2.
         forms: the source forms it can be written in; the first is its natural one.
         symbol: the operator's character, if it has one.
+        second_is_digit: the second operand is a single digit, however long the first is.
         minimum: the smallest number drawn.
         bases: those that its digits can have.
         base: the base of the digits.
+        length_base: the base in which a test's length counts digits, where that is not the digits' own.
         train_length: digits of the longest numbers of the `even` training numbers; training pads to one more.
     """
 
@@ -111,15 +113,18 @@ class Task:
     operands = 1
     forms = ("natural",)
     symbol = ""
+    second_is_digit = False
     minimum = 0
     bases = range(2, 17)
     default_base = 10
+    length_base: int
 
     def __init__(self, base: int | None = None):
         self.base = self.default_base if base is None else base
         if self.base not in self.bases:
             several = f" from {self.bases[0]} to {self.bases[-1]}" if len(self.bases) > 1 else f" {self.bases[0]}"
             raise ValueError(f"expected a base{several} for {self.name}, got {base}")
+        self.length_base = getattr(self, "length_base", self.base)
         # The longest length whose every number is at most 2^20: six decimal digits, twenty bits.
         self.train_length = length_of(LARGEST, self.base) - 1
 
@@ -135,17 +140,12 @@ class Task:
         raise TypeError(f"the task {self.name!r} does not define label()")
 
     def digits_at(self, length: int) -> int:
-        """Digits, in the task's base, of the longest number of `length` digits of the test's measure."""
+        """Digits, in the task's own base, of the longest number of `length` digits in `length_base`."""
         return length
 
     def widths(self, width: int) -> tuple[int, ...]:
         """Digits of each operand when the first has `width`."""
-        return (width,) * self.operands
-
-    @property
-    def single_digit_second(self) -> bool:
-        """Whether the second operand is one digit, whatever the first is."""
-        return self.widths(2)[1:] == (1,)
+        return (width, 1) if self.second_is_digit else (width,) * self.operands
 
     @lru_cache(maxsize=64)  # noqa: B019  tasks live as long as the program
     def layout(self, width: int, form: str = "natural") -> Layout:
@@ -278,9 +278,7 @@ class NByOne(Addition):
 
     name = "n-by-1"
     symbol = "*"
-
-    def widths(self, width: int) -> tuple[int, ...]:
-        return width, 1
+    second_is_digit = True
 
     def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return propagate_carries(a * b, self.base)
@@ -304,6 +302,7 @@ class Parity(Scratchpad):
     name = "parity"
     bases = range(2, 3)
     default_base = 2
+    length_base = 10  # tests are named by decimal digits: 60 of them are 200 bits
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cumsum(a, dim=1) % 2

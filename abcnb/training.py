@@ -1,4 +1,4 @@
-"""The training loop: schedule, progress, checkpoint, resume, stop rule. It knows no task and no method.
+"""The training loop: step, schedule, progress, checkpoint, resume, stop rule. It knows no task and no method.
 
 Interrupted and called again with the same folder, training goes on from its last checkpoint and, on a CPU,
 ends bit-equal to an uninterrupted run.
@@ -6,7 +6,6 @@ ends bit-equal to an uninterrupted run.
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +16,11 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, safe_open, save_file
+from torch import nn
 from tqdm import tqdm
 
 from abcnb.evaluation import wrong_tokens
+from abcnb.files import write_atomically
 from abcnb.model import Transformer, compiled
 from abcnb.tasks import Batch
 
@@ -33,7 +34,7 @@ class TrainingConfig:
 
     Attributes:
         steps: optimizer steps; the learning rate falls to zero over them.
-        batch_size: samples a step.
+        batch_size: samples per step.
         learning_rate: its peak. The paper's text has 1e-5, the authors' code 1e-4.
         warmup_steps: steps over which it rises linearly.
         weight_decay: of AdamW.
@@ -83,23 +84,40 @@ def learning_rate(config: TrainingConfig, step: int) -> float:
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
 
 
-def pick_device(device: str = "auto") -> torch.device:
-    """`auto` is CUDA where there is one.
+def optimizer_of(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW over what is to be trained."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(trained, config.learning_rate, weight_decay=config.weight_decay, fused=True)
 
-    Raises:
-        ValueError: a device that this machine does not have.
-    """
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, colon, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (colon and not (kind == "cuda" and number.isdecimal())):
-        raise ValueError(f"expected a device among auto, cpu, cuda, got {device!r}")
-    if kind == "cuda":
-        if not torch.cuda.is_available():
-            raise ValueError(f"expected a CUDA device for {device!r}, but torch finds none; use 'cpu' or 'auto'")
-        if int(number or 0) >= torch.cuda.device_count():
-            raise ValueError(f"expected one of {torch.cuda.device_count()} CUDA devices, got {device!r}")
-    return torch.device(device)
+
+def in_bf16(config: TrainingConfig, device: torch.device) -> bool:
+    """Whether the forward pass runs in bf16: asked for, or `auto` on CUDA."""
+    return config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+
+
+def loss_of(forward: Callable[[Batch], torch.Tensor], batch: Batch, bf16: bool) -> torch.Tensor:
+    """Cross-entropy of the target's tokens, teacher-forced, over the whole batch."""
+    with torch.autocast(batch.target.device.type, dtype=torch.bfloat16, enabled=bf16):
+        logits = forward(batch)
+    return F.cross_entropy(logits.flatten(0, 1).float(), batch.target.flatten())
+
+
+def training_step(
+    forward: Callable[[Batch], torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    config: TrainingConfig,
+    step: int,
+) -> torch.Tensor:
+    """One step of the optimizer, its gradient clipped and its learning rate that of `step`; returns the loss."""
+    loss = loss_of(forward, batch, in_bf16(config, batch.target.device))
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(config, step)
+        nn.utils.clip_grad_norm_(group["params"], config.clip)
+    optimizer.step()
+    return loss.detach()
 
 
 def train(
@@ -110,7 +128,7 @@ def train(
     folder: Path | None = None,
     label: str = "training",
     progress: bool = True,
-    listener: Callable[[int], None] | None = None,
+    on_validation: Callable[[list[dict]], None] | None = None,
 ) -> list[dict]:
     """Train a model in place.
 
@@ -122,66 +140,56 @@ def train(
         folder: where the checkpoint lives; None keeps none. A checkpoint found there is resumed.
         label: text of the progress bar.
         progress: show the bar.
-        listener: called at each validation with the steps done since the last one, at the first after a resume
-            with those of before too; what it raises stops the training, which leaves a checkpoint.
+        on_validation: called after each validation with all records so far; what it raises stops the training,
+            which leaves a checkpoint.
 
     Returns:
-        One record a validation: step, seconds, loss, exact_match (percent), digit_error_rate.
+        One record for each validation: step, seconds, loss, exact_match (percent), digit_error_rate.
 
     Raises:
         ValueError: the checkpoint is damaged or of another kind of device, or the loss is not finite.
     """
     device = model.device
     generator = torch.Generator(device=device).manual_seed(seed)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, config.learning_rate, weight_decay=config.weight_decay, fused=True)
-    autocast = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+    optimizer = optimizer_of(model, config)
     forward = compiled(model) if config.compile else model
     validation = data.validation(config.validation_samples, torch.Generator(device=device).manual_seed(seed + 1))
-    cuda = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         step, history, seconds = 0, [], 0.0
         checkpoint = folder / CHECKPOINT if folder else None
         if checkpoint and checkpoint.exists():
             step, history, seconds = _resume(checkpoint, model, optimizer, generator)
         started = saved = time.monotonic()
-        heard = 0
-        bar = tqdm(total=config.steps, initial=step, desc=label, disable=not progress, mininterval=1.0)
-        while step < config.steps and not _converged(history, config):
-            model.train()
-            batch = data.train(config.batch_size, generator)
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
-                logits = forward(batch)
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.target.flatten())
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(trained, config.clip)
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(config, step)
-            optimizer.step()
-            step += 1
-            bar.update()
-            if step % config.validate_every == 0 or step == config.steps:
-                spent = seconds + time.monotonic() - started
-                record = _validate(model, validation) | {"step": step, "loss": loss.item()}
-                history.append(record | {"seconds": round(spent, 1)})
-                if listener:
-                    try:
-                        listener(step - heard)
-                    except BaseException:  # how a listener stops the training: nothing trained is lost
-                        if checkpoint:
-                            _save(checkpoint, model, optimizer, generator, step, history, spent)
-                        raise
-                    heard = step
-                bar.set_postfix(loss=f"{record['loss']:.4f}", exact=f"{record['exact_match']:.1f}%")
-                if not math.isfinite(record["loss"]):
-                    raise ValueError(f"the loss is {record['loss']} at step {step}; lower learning_rate")
-            if checkpoint and time.monotonic() - saved > CHECKPOINT_SECONDS:
+
+        def save() -> None:
+            if checkpoint:
                 spent = seconds + time.monotonic() - started
                 _save(checkpoint, model, optimizer, generator, step, history, spent)
-                saved = time.monotonic()
-        bar.close()
+
+        with tqdm(total=config.steps, initial=step, desc=label, disable=not progress, mininterval=1.0) as bar:
+            while step < config.steps and not _converged(history, config):
+                model.train()
+                batch = data.train(config.batch_size, generator)
+                loss = training_step(forward, optimizer, batch, config, step)
+                step += 1
+                bar.update()
+                if step % config.validate_every == 0 or step == config.steps:
+                    spent = seconds + time.monotonic() - started
+                    record = {"step": step, "seconds": round(spent, 1), "loss": loss.item()}
+                    history.append(record | _validate(model, validation))
+                    bar.set_postfix(loss=f"{record['loss']:.4f}", exact=f"{history[-1]['exact_match']:.1f}%")
+                    if not math.isfinite(record["loss"]):
+                        raise ValueError(f"the loss is {record['loss']} at step {step}; lower learning_rate")
+                    if on_validation:
+                        try:
+                            on_validation(history)
+                        except BaseException:  # how a listener stops the training: nothing trained is lost
+                            save()
+                            raise
+                if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    save()
+                    saved = time.monotonic()
     return history
 
 
@@ -197,16 +205,6 @@ def _validate(model: Transformer, batch: Batch) -> dict:
 def _converged(history: list[dict], config: TrainingConfig) -> bool:
     last = history[-3:]
     return len(last) == 3 and all(record["digit_error_rate"] <= config.stop_error_rate for record in last)
-
-
-def write_atomically(file: Path, write) -> None:
-    """Let `write(temporary)` make a file, then give it its name, so that no half-written file is ever seen."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _save(file, model, optimizer, generator, step, history, seconds) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from abcnb.methods import experiment
-from abcnb.runs import TaskData, build_model, fit, written_biases
+from abcnb.study.methods import experiment
+from abcnb.study.runs import TaskData, build_model, fit, written_biases
 from abcnb.training import TrainingConfig, train
 
 torch.set_num_threads(1)

@@ -2,7 +2,7 @@
 
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from abcnb.cleaning import KERNEL
+from abcnb.show.cleaning import KERNEL
 
 PARAMETERS = """preset = "laptop"  # smoke, laptop or paper
 runs_dir = ""  # folder of trained models

@@ -5,10 +5,10 @@ import torch
 
 from abcnb.attention import by_distance, reading, record, share_on_place
 from abcnb.lines import cross_window
-from abcnb.methods import experiment
-from abcnb.runs import build_model, written_biases
-from abcnb.sampling import random_operands
+from abcnb.study.methods import experiment
+from abcnb.study.runs import build_model, written_biases
 from abcnb.tasks import get_task
+from abcnb.testsets import random_operands
 
 
 def test_the_share_adds_up_the_operands():

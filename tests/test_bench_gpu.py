@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from abcnb.bench_gpu import bench_gpu, bench_seeds, step_of_all, training_step
-from abcnb.experiments import with_settings
-from abcnb.methods import experiment
-from abcnb.runs import TaskData, build_model, written_biases
+from abcnb.bench.gpu import bench_gpu, bench_seeds, step_of_all, training_step
+from abcnb.study.experiments import with_settings
+from abcnb.study.methods import experiment
+from abcnb.study.runs import TaskData, build_model, written_biases
 from abcnb.training import train
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ import papermill
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from abcnb import cleaning, reports
+from abcnb.show import cleaning, reports
 
 CHROMIUM = shutil.which("chromium")
 TOKEN = "of-this-test"
@@ -102,9 +102,9 @@ def report(tmp_path_factory):
     parameters = 'preset = "laptop"  # smoke, laptop or paper\nruns_dir = ""  # folder of trained models'
     shown = """from pathlib import Path
 
-from abcnb.runs import fit
-from abcnb.explorer import calibration_panel
-from abcnb.methods import experiment
+from abcnb.study.runs import fit
+from abcnb.show.panels.explorer import calibration_panel
+from abcnb.study.methods import experiment
 
 runs = Path(runs_dir)
 run = fit(experiment("addition", "abc-places", preset), runs, "cpu", progress=False)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from abcnb.carries import SAMPLES, carry_cases, carry_operands
 from abcnb.tasks import TASKS, get_task
+from abcnb.testsets import SAMPLES, hard_cases, hard_operands
 
 
 def integers(digits, base):
@@ -14,7 +14,7 @@ def integers(digits, base):
 def cases(task, kind, length, base=None, samples=SAMPLES):
     """The operands of a kind as lists of integers."""
     chosen = get_task(task, base)
-    return [integers(operand, chosen.base) for operand in carry_cases(chosen, length, samples)[kind]]
+    return [integers(operand, chosen.base) for operand in hard_cases(chosen, length, samples)[kind]]
 
 
 def carries(a, b, base):
@@ -97,7 +97,7 @@ def test_nines_times_every_digit(length):
 @pytest.mark.parametrize("samples", [1, 20, 1000])
 def test_each_kind_has_an_equal_part_of_at_least_one(samples):
     for task in ("addition", "successor", "n-by-1"):
-        kinds = carry_cases(get_task(task), 20, samples)
+        kinds = hard_cases(get_task(task), 20, samples)
         assert all(1 <= len(operands[0]) <= max(1, samples // len(kinds)) for operands in kinds.values())
 
 
@@ -111,12 +111,12 @@ def test_parity_of_all_ones_and_of_a_single_one():
 @pytest.mark.parametrize("length", [1, 6, 61])
 def test_every_task_has_distinct_repeatable_cases(task, length):
     chosen = get_task(task)
-    for operands in carry_cases(chosen, length).values():
+    for operands in hard_cases(chosen, length).values():
         rows = torch.cat(operands, 1)
         assert 0 < len(rows) <= 250 and len(rows.unique(dim=0)) == len(rows)
         assert operands[0].shape[1] == chosen.digits_at(length) + 1 and not operands[0][:, -1].any()
         assert all(operand.min() >= 0 and operand.max() < chosen.base for operand in operands)
-    first, again = carry_operands(chosen, length), carry_operands(chosen, length)
+    first, again = hard_operands(chosen, length), hard_operands(chosen, length)
     assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
     assert 0 < len(first[0]) <= SAMPLES
 
@@ -124,4 +124,4 @@ def test_every_task_has_distinct_repeatable_cases(task, length):
 @pytest.mark.parametrize("length, samples", [(0, 10), (-1, 10), (5, 0)])
 def test_impossible_test_sets(length, samples):
     with pytest.raises(ValueError, match="expected a length and a sample count of at least 1"):
-        carry_operands(get_task("addition"), length, samples)
+        hard_operands(get_task("addition"), length, samples)

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from abcnb.__main__ import main
-from abcnb.methods import experiment
-from abcnb.runs import load_run
+from abcnb.study.methods import experiment
+from abcnb.study.runs import load_run
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from abcnb.cost import forward_flops, training_flops
-from abcnb.experiments import with_settings
-from abcnb.methods import experiment
-from abcnb.runs import TaskData, build_model, written_biases
+from abcnb.study.cost import forward_flops, training_flops
+from abcnb.study.experiments import with_settings
+from abcnb.study.methods import experiment
+from abcnb.study.runs import TaskData, build_model, written_biases
 
 
 @pytest.mark.parametrize(

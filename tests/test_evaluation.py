@@ -14,8 +14,8 @@ from abcnb.evaluation import Score, count_errors, count_errors_in_chunks, evalua
 from abcnb.layout import Steps
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import ModelConfig, Transformer
-from abcnb.sampling import random_operands
 from abcnb.tasks import get_task
+from abcnb.testsets import random_operands
 
 SMALL = ModelConfig(d_model=32, d_ff=64, heads=2, decoder_layers=2, position="none")
 

@@ -4,8 +4,8 @@ from dataclasses import asdict, fields, is_dataclass, replace
 
 import pytest
 
-from abcnb.experiments import Experiment, from_dict, with_settings
-from abcnb.methods import METHODS, PRESETS, experiment
+from abcnb.study.experiments import Experiment, from_dict, with_settings
+from abcnb.study.methods import METHODS, PRESETS, experiment
 from abcnb.tasks import TASKS
 
 SMOKE = experiment("successor", "vanilla", "smoke")

@@ -14,7 +14,9 @@ import torch
 
 from abcnb import training
 from abcnb.calibration import CalibrationConfig, calibrate
-from abcnb.explorer import (
+from abcnb.lines import DIRECTION_NAMES
+from abcnb.show.panels.calibration import TESTED_LENGTHS, lines_of, longest_trained, setting_name
+from abcnb.show.panels.explorer import (
     answer,
     attention_panel,
     calibration_panel,
@@ -25,11 +27,9 @@ from abcnb.explorer import (
     window_panel,
     written_input,
 )
-from abcnb.lines import DIRECTION_NAMES
-from abcnb.methods import experiment
-from abcnb.panel_html import PANEL_MIME, panel_data, panel_fragment
-from abcnb.recalibration import TESTED_LENGTHS, lines_of, longest_trained, setting_name
-from abcnb.runs import fit, load_run
+from abcnb.show.panels.offline import PANEL_MIME, panel_data, panel_fragment
+from abcnb.study.methods import experiment
+from abcnb.study.runs import fit, load_run
 from abcnb.tasks import TASKS, get_task
 
 # Not those of `methods`: what these tests say must not change when a method does.
@@ -251,7 +251,7 @@ def test_an_error_in_the_thread_is_one_line(panel, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("the disk is full\nand more")
 
-    monkeypatch.setattr("abcnb.retraining.fit", fail)
+    monkeypatch.setattr("abcnb.show.panels.background.fit", fail)
     panel.retrain()
     wait(panel)
     assert panel.status.value == "the disk is full" and len(panel.curves) == 1

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from abcnb.learned_biases import Fire, Kerple, T5Bias, learned_bias
 
 from abcnb.layout import Steps, natural_layout
-from abcnb.learned_biases import Fire, Kerple, T5Bias, learned_bias
 
 
 def test_kerple_by_hand():

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from abcnb.lora import LoRAConfig, LowRankLinear, add_adapters
-from abcnb.methods import experiment
 from abcnb.model import ModelConfig, Transformer
-from abcnb.runs import fit, load_run
+from abcnb.study.methods import experiment
+from abcnb.study.runs import fit, load_run
 
 
 def test_an_adapter_adds_b_times_a():

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from abcnb.experiments import with_settings
-from abcnb.methods import METHODS, PRESETS, experiment, settings_of
-from abcnb.runs import TaskData, build_model, written_biases
+from abcnb.study.experiments import with_settings
+from abcnb.study.methods import METHODS, PRESETS, experiment, settings_of
+from abcnb.study.runs import TaskData, build_model, written_biases
 from abcnb.tasks import TASKS
 from abcnb.tokens import decode
 

@@ -4,11 +4,11 @@ import weakref
 
 import pytest
 import torch
+from abcnb.learned_biases import LEARNED_BIASES
 from torch import nn
 
 from abcnb.biases import ALiBi, causal
 from abcnb.layout import Steps, natural_layout
-from abcnb.learned_biases import LEARNED_BIASES
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import Attention, DecoderLayer, ModelConfig, Recording, Transformer
 from abcnb.positions import POSITIONS

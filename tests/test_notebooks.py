@@ -9,8 +9,8 @@ import pytest
 import torch
 from papermill.exceptions import PapermillExecutionError
 
-from abcnb.cleaning import find, problems, read
-from abcnb.runs import load_run
+from abcnb.show.cleaning import find, problems, read
+from abcnb.study.runs import load_run
 
 NOTEBOOKS = find([])
 SANITIZE = Path(__file__).parent / "notebooks" / "sanitize.cfg"

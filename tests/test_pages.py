@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from abcnb import figures, pages
-from abcnb.pages import Markdown, Site, mathml
+from abcnb.show import figures, pages
+from abcnb.show.pages import Markdown, Site, mathml
 
 PIXEL = base64.b64encode(b"not really an image").decode()
 NAMES = ("04_abs", "05_abc", "06_rpe_lora")

@@ -1,8 +1,8 @@
 import pytest
 
-from abcnb.experiments import with_settings
-from abcnb.methods import METHODS, experiment, settings_of
-from abcnb.paper import BESIDE, CHOICES, LENGTHS, PUBLISHED, published
+from abcnb.study.experiments import with_settings
+from abcnb.study.methods import METHODS, experiment, settings_of
+from abcnb.study.published import BESIDE, CHOICES, LENGTHS, PUBLISHED, published
 from abcnb.tasks import TASKS
 
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from abcnb.experiments import with_settings
-from abcnb.methods import experiment
-from abcnb.runs import TaskData, build_model, fit, written_biases
+from abcnb.study.experiments import with_settings
+from abcnb.study.methods import experiment
+from abcnb.study.runs import TaskData, build_model, fit, written_biases
 from abcnb.training import train
 
 REDUCED = [

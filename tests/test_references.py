@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from abcnb.learned_biases import T5Bias
 
 from abcnb.biases import ALiBi
 from abcnb.layout import Steps, natural_layout
-from abcnb.learned_biases import T5Bias
 from abcnb.lora import LoRAConfig, add_adapters
 from abcnb.model import ModelConfig, Transformer
 from abcnb.positions import rotate

@@ -6,10 +6,10 @@ import papermill
 import pytest
 from nbformat.v4 import new_markdown_cell, new_output
 
-from abcnb import reports
 from abcnb.__main__ import main
-from abcnb.cleaning import find, problems, read, write
-from abcnb.reports import Execution, build_pages, write_reports
+from abcnb.show import reports
+from abcnb.show.cleaning import find, problems, read, write
+from abcnb.show.reports import Execution, build_pages, write_reports
 from tests.little import LINKS, PARAMETERS, little
 
 WHERE = "import os\nimport sys\n\nfrom abcnb.tokens import decode\n\nos.getcwd(), sys.executable"

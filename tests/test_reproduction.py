@@ -1,7 +1,7 @@
 import pytest
 
-from abcnb import reproduction
-from abcnb.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce
+from abcnb.study import reproduction
+from abcnb.study.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce
 
 
 def test_reproduce_asks_for_everything_vanilla_first(tmp_path, monkeypatch):

@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from abcnb import results
 from abcnb.evaluation import Score
-from abcnb.paper import Choice
-from abcnb.results import COLUMNS, comparison, percent, read, record, score_lines
-from abcnb.sweep import read_sweep
+from abcnb.study import results
+from abcnb.study.published import Choice
+from abcnb.study.results import COLUMNS, comparison, percent, read, record, score_lines
+from abcnb.study.sweep import read_sweep
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
 

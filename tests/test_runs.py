@@ -5,11 +5,11 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from abcnb import runs
 from abcnb.calibration import calibrate
 from abcnb.lines import Line, LineBias
-from abcnb.methods import experiment
-from abcnb.runs import Run, TaskData, fit, load_run
+from abcnb.study import runs
+from abcnb.study.methods import experiment
+from abcnb.study.runs import Run, TaskData, fit, load_run
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc-places", "smoke")
@@ -43,8 +43,8 @@ import os, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from abcnb.runs import fit
-from abcnb.methods import experiment
+from abcnb.study.runs import fit
+from abcnb.study.methods import experiment
 
 log = os.open(sys.argv[2], os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 children = []

@@ -3,8 +3,8 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-
 from abcnb.sampling import Sampler, count_random, numbers_of_length, random_operands, split_numbers
+
 from abcnb.tasks import digits_of, get_task
 
 LARGEST = 1_048_576  # 2^20

@@ -12,19 +12,19 @@ import pandas as pd
 import psutil
 import pytest
 
-from abcnb import results
-from abcnb.engines import Ended, LocalEngine, _room, open_engine
-from abcnb.experiments import with_settings
-from abcnb.methods import experiment
-from abcnb.results import read
-from abcnb.schedule import run_all
-from abcnb.sweep import read_sweep
+from abcnb.study import results
+from abcnb.study.engines import Ended, LocalEngine, _room, open_engine
+from abcnb.study.experiments import with_settings
+from abcnb.study.methods import experiment
+from abcnb.study.results import read
+from abcnb.study.schedule import run_all
+from abcnb.study.sweep import read_sweep
 
 # Eight runs: ABC waits for its Vanilla.
 EIGHT = """
 lengths = [3, 6]
 samples = 50
-carry_samples = 50
+hard_samples = 50
 
 [[grid]]
 tasks = ["successor", "parity"]

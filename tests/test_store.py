@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from abcnb import results, store
-from abcnb.methods import experiment
-from abcnb.runs import fit
-from abcnb.store import Store, commit_run, open_store
+from abcnb.study import results, store
+from abcnb.study.methods import experiment
+from abcnb.study.runs import fit
+from abcnb.study.store import Store, commit_run, open_store
 
 WANTED = experiment("successor", "abc-places", "smoke")
 
@@ -24,7 +24,7 @@ def no_training(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("trained, though it was there")
 
-    monkeypatch.setattr("abcnb.runs.train", refuse)
+    monkeypatch.setattr("abcnb.study.runs.train", refuse)
 
 
 def reports_with(tmp_path, run, committed=True):

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from abcnb.__main__ import app
-from abcnb.results import read
-from abcnb.sweep import read_sweep
+from abcnb.study.results import read
+from abcnb.study.sweep import read_sweep
 
 GRID = '[[grid]]\ntasks = ["successor"]\nmethods = ["vanilla"]\npresets = ["smoke"]\n'
 
@@ -53,7 +53,7 @@ def test_what_two_blocks_ask_for_is_run_once(tmp_path):
         (GRID.replace('["vanilla"]', '[["vanilla"]]'), "a list of methods"),
         ("grid = [1]\n", "as tables"),
         ("lengths = [0]\n" + GRID, "at least 1"),
-        ("carry_samples = -1\n" + GRID, "carry_samples of at least 0"),
+        ("hard_samples = -1\n" + GRID, "hard_samples of at least 0"),
     ],
 )
 def test_a_wrong_file_is_refused_with_what_is_wrong(tmp_path, text, told):
@@ -70,7 +70,7 @@ def test_the_committed_sweeps_are_readable(repository):
 
 def test_a_sweep_records_scores_with_their_settings(tmp_path):
     text = (
-        "lengths = [2, 9]\nsamples = 30\ncarry_samples = 30\n" + GRID + 'overrides = [[], ["training.steps=7"]]\n'
+        "lengths = [2, 9]\nsamples = 30\nhard_samples = 30\n" + GRID + 'overrides = [[], ["training.steps=7"]]\n'
     )
     command = [sys.executable, "-m", "abcnb", "sweep", str(written(tmp_path, text)), "--device", "cpu"]
     command += ["--runs", str(tmp_path / "runs"), "--reports", str(tmp_path / "reports")]
@@ -89,7 +89,7 @@ def test_a_sweep_records_scores_with_their_settings(tmp_path):
 def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path):
     def sweep(lengths, seeds, runs, samples=9):
         file = written(
-            tmp_path, f"lengths = {lengths}\nsamples = {samples}\ncarry_samples = 0\n{GRID}seeds = {seeds}\n"
+            tmp_path, f"lengths = {lengths}\nsamples = {samples}\nhard_samples = 0\n{GRID}seeds = {seeds}\n"
         )
         command = [sys.executable, "-m", "abcnb", "sweep", str(file), "--device", "cpu", "--missing"]
         command += ["--runs", str(tmp_path / runs), "--reports", str(tmp_path)]
@@ -112,8 +112,8 @@ def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path):
 def test_without_a_share_of_a_card_ray_runs_on_cpus(monkeypatch, tmp_path, options, device):
     """Ray leaves a machine's cards visible to a task that asked for none."""
     ran = []
-    monkeypatch.setattr("abcnb.engines.open_engine", lambda *_: "engine")
-    monkeypatch.setattr("abcnb.schedule.run_all", lambda *given: ran.append(given[-1]) or [])
+    monkeypatch.setattr("abcnb.study.engines.open_engine", lambda *_: "engine")
+    monkeypatch.setattr("abcnb.study.schedule.run_all", lambda *given: ran.append(given[-1]) or [])
     command = ["sweep", str(written(tmp_path, GRID)), "--reports", str(tmp_path)]
     command += [] if options is None else ["--engine", "ray", *options]
     assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0

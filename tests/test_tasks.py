@@ -3,13 +3,13 @@ from functools import reduce
 
 import pytest
 import torch
+from abcnb.sampling import Sampler, random_operands
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from abcnb.cost import training_flops
-from abcnb.methods import experiment
-from abcnb.sampling import Sampler, random_operands
+from abcnb.study.cost import training_flops
+from abcnb.study.methods import experiment
 from abcnb.tasks import TASKS, Task, digits_of, get_task, length_of, propagate_carries, register
 from abcnb.tokens import decode
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from abcnb.sampling import split_numbers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from abcnb import training
-from abcnb.methods import experiment
-from abcnb.runs import TaskData, build_model, written_biases
-from abcnb.sampling import split_numbers
+from abcnb.study.methods import experiment
+from abcnb.study.runs import TaskData, build_model, written_biases
 from abcnb.tokens import decode
 from abcnb.training import CHECKPOINT, TrainingConfig, learning_rate, pick_device, train, write_atomically
 

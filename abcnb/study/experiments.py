@@ -1,23 +1,23 @@
-"""Complete descriptions of trained models, and settings that change them.
+"""Complete descriptions of trained models.
 
 An `Experiment` says everything that decides a model but the hardware; its digest is the name of its run.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
+
+import torch
 
 from abcnb.calibration import CalibrationConfig
 from abcnb.lines import cross_window
 from abcnb.lora import LoRAConfig
 from abcnb.model import ModelConfig
-from abcnb.sampling import check_numbers, smallest_width
+from abcnb.numbers import TrainingData, check_numbers, training_width
 from abcnb.tasks import Task, get_task
 from abcnb.training import TrainingConfig
 
-LABELS = ("task", "method", "preset")  # what settings leave alone
 BIASES = ("none", "alibi", "alibi-cross", "window", "calibrated")
 
 
@@ -42,7 +42,7 @@ class Experiment:
         form: `natural` or `aligned` (the paper aligns for ABS only).
         width: digits that operands are padded to in training; 0 is the training length + 1, or more where the
             results of the training numbers take more.
-        train_numbers: one of `sampling.TRAIN_NUMBERS`.
+        train_numbers: one of `numbers.TRAIN_NUMBERS`.
         bias: `none`, `alibi` (self-attention), `alibi-cross` (both), `window` (ABS) or `calibrated` (ABC).
         model, training, window: as they say.
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
@@ -105,8 +105,11 @@ class Experiment:
     @property
     def train_width(self) -> int:
         """Digits that operands are padded to in training."""
-        task = self.get_task()
-        return self.width or max(task.train_length + 1, smallest_width(task, self.train_numbers))
+        return self.width or training_width(self.get_task(), self.train_numbers)
+
+    def data(self, device: torch.device | str = "cpu") -> TrainingData:
+        """What it is trained on, made on a device."""
+        return TrainingData(self.get_task(), self.train_numbers, self.width, self.form, device)
 
     @property
     def frame(self) -> str:
@@ -119,23 +122,30 @@ class Experiment:
     def digest(self) -> str:
         """Hash of everything but the labels `method` and `preset`, and but for values left at their defaults.
 
-        So a new field with a default leaves known digests, and with them trained models, as they are. A
-        default once given must then stay: `fit` refuses a run whose stored description says otherwise.
+        So a new field with a default leaves known digests, and with them trained models, as they are. Where a
+        default is changed, its first value goes into `FIRST_DEFAULTS`: `fit` refuses a run whose stored
+        description says otherwise.
         """
         content = json.dumps(_decisive(self), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
+# Defaults that digests were first made with, where they are others today.
+FIRST_DEFAULTS = {
+    CalibrationConfig: {"directions_cross": (-1, 0, 1), "kappa_cross": 2.0, "kappa_self": 0.87},
+}
+
+
 def _decisive(config: Any) -> dict:
-    """The fields that decide a model and differ from their defaults, nested configs likewise."""
-    content = {}
+    """The fields that decide a model and differ from their first defaults, nested configs likewise."""
+    content, first = {}, FIRST_DEFAULTS.get(type(config), {})
     for part in fields(config):
         value = getattr(config, part.name)
         if part.name in ("method", "preset"):
             continue
         if is_dataclass(value):
             content[part.name] = _decisive(value)
-        elif value != part.default:
+        elif value != first.get(part.name, part.default):
             content[part.name] = value
     return content
 
@@ -160,66 +170,3 @@ def from_dict(kind: type, content: dict) -> Any:
         return kind(**values)
     except TypeError as error:
         raise ValueError(f"expected the keys of {kind.__name__}: {error}") from error
-
-
-SHARED = ("seed", "base", "form", "width", "model.heads")  # with the interpolating model
-
-
-def sets_both(key: str, adapted: bool) -> bool:
-    """Whether a setting is of the interpolating model too; one that is adapted by LoRA shares all of `model`."""
-    return key in SHARED or (adapted and key.startswith("model."))
-
-
-def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
-    """Apply `key=value` settings, keys with dots for nested configs, e.g. `training.steps=200`.
-
-    `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the two models share (the
-    seed, base, form, width and heads; with LoRA all of `model`) is set for both by the plain key.
-
-    Raises:
-        ValueError: not `key=value`, an unknown key, a value of the wrong type, or an experiment that cannot be.
-    """
-    content = asdict(experiment)
-    for setting in settings:
-        key, equals, text = (part.strip() for part in setting.partition("="))
-        if not equals:
-            raise ValueError(f"expected a setting of the form key=value, got {setting!r}")
-        _set(content, key, text)
-        if content["interpolation"] and sets_both(key, bool(content["lora"])):
-            _set(content["interpolation"], key, text)
-    return from_dict(Experiment, content)
-
-
-def _set(content: dict, key: str, text: str) -> None:
-    """Set one value of an experiment's JSON form, in place."""
-    *parents, name = key.split(".")
-    for parent in parents:
-        if parent in content and content[parent] is None:
-            raise ValueError(f"expected a key that this method has, got {key!r}: it has no {parent}")
-        if not isinstance(content.get(parent), dict):
-            raise ValueError(f"expected a key among {_keys(content)}, got {key!r}")
-        content = content[parent]
-    if name not in content or name in LABELS:
-        raise ValueError(f"expected a key among {_keys(content)}, got {key!r}")
-    current = content[name]
-    if current is None or isinstance(current, dict):
-        inner = f" such as {name}.{next(iter(current))}" if current else ""
-        raise ValueError(f"expected a key with a single value{inner}, got {key!r}")
-    content[name] = _parse(current, text, key)
-
-
-def _keys(content: dict) -> str:
-    return ", ".join(name for name in content if name not in LABELS)
-
-
-def _parse(current: Any, text: str, key: str) -> Any:
-    kind = type(current)
-    try:
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        if kind is tuple:
-            return tuple(int(part) for part in text.strip("()[]").split(",") if part.strip())
-        return kind(text)
-    except (ValueError, KeyError):
-        name = {tuple: "integers separated by commas", bool: "true or false"}.get(kind, kind.__name__)
-        raise ValueError(f"expected {name} for {key}, got {text!r}") from None

@@ -19,7 +19,7 @@ from abcnb.lines import DIRECTION_NAMES
 from abcnb.tasks import Task
 
 PANEL_MIME = "application/vnd.abcnb.panel+html"
-TEMPLATE = Path(__file__).with_name("explorer.html")
+TEMPLATE = Path(__file__).parents[1] / "templates" / "calibration_panel.html"
 DIRECTIONS = tuple(sorted(DIRECTION_NAMES))
 # Numbers of all layers together; a fragment with more holds the last layer alone, to stay well under 300 kB.
 MOST_NUMBERS = 20_000

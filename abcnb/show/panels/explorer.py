@@ -14,17 +14,17 @@ import torch
 
 from abcnb.attention import record
 from abcnb.decoding import greedy_decode
+from abcnb.devices import pick_device
 from abcnb.layout import NO_PLACE, Layout, Steps
 from abcnb.lines import cross_window, self_window
 from abcnb.model import Transformer
-from abcnb.panel import Panel, dropdown, picture, slider, table, text_field
-from abcnb.panel_figures import COLOURS, HeadMaps, cell_rows, shade, to_png
-from abcnb.positions import cyclic_phases
-from abcnb.recalibration import CalibrationPanel
-from abcnb.runs import Run
+from abcnb.positions import CyclicColumns, CyclicPlaces
+from abcnb.show.panels.calibration import CalibrationPanel
+from abcnb.show.panels.drawing import COLOURS, HeadMaps, cell_rows, shade, to_png
+from abcnb.show.panels.panel import Panel, dropdown, picture, slider, table, text_field
+from abcnb.study.runs import Run
 from abcnb.tasks import TASKS, Batch, Task, get_task
 from abcnb.tokens import decode
-from abcnb.training import pick_device
 
 MOST_TOKENS = 104  # of an input that are drawn as cells
 KINDS = {
@@ -223,8 +223,8 @@ def window_of(task: Task, length: int, w: int = 1, period: int = 3, sides: str =
         "$" + "#" * (len(rows) - 1),
         cross,
         self_window(1, w)(rows, Steps.all(len(rows))),
-        cyclic_phases("cyclic-columns", batch.layout, period).tolist(),
-        cyclic_phases("cyclic-places", batch.layout, period).tolist(),
+        CyclicColumns(2, period).phases(batch.layout).tolist(),
+        CyclicPlaces(2, period).phases(batch.layout).tolist(),
         (rows % period).tolist(),
     )
 

@@ -1,30 +1,31 @@
 """Speed as ratios within one run on one thread: calibration, exact match, the training step, whole jobs."""
 
-import importlib.util
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
+from abcnb.bench.algorithm1 import algorithm_1
+from abcnb.biases import Biases
 from abcnb.calibration import CalibrationConfig, line_families, line_table, to_bias
-from abcnb.cost import forward_flops
 from abcnb.decoding import greedy_decode
+from abcnb.devices import hardware
 from abcnb.evaluation import wrong_tokens
-from abcnb.experiments import Experiment
 from abcnb.layout import natural_layout
 from abcnb.lines import Line, LineBias, self_window
-from abcnb.methods import experiment
 from abcnb.positions import sinusoid
-from abcnb.reproduction import MAIN_TASKS
-from abcnb.runs import TaskData, build_model, hardware, is_finished, load_run, written_biases
-from abcnb.sampling import random_operands
+from abcnb.study.cost import forward_flops
+from abcnb.study.experiments import Experiment
+from abcnb.study.methods import experiment
+from abcnb.study.reproduction import MAIN_TASKS
+from abcnb.study.runs import is_finished, load_run, new_model, written_biases
 from abcnb.tasks import Batch
+from abcnb.testsets import random_operands
+from abcnb.training import optimizer_of, training_step
 
 GEMM_SIZE, EXACT_MATCHES = 1024, 256
-REFERENCE = Path(__file__).parents[1] / "tests" / "reference" / "algorithm1.py"
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
@@ -40,13 +41,6 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
 
 def bench_calibration() -> str:
     """ABC over columns of a random [8, 62, 125] tensor to 62 × 125, against Algorithm 1 as plain loops."""
-    if not REFERENCE.exists():
-        raise ValueError(
-            f"expected Algorithm 1 as plain loops in {REFERENCE}; run bench in a checkout of the repository"
-        )
-    spec = importlib.util.spec_from_file_location("algorithm1", REFERENCE)
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
     attention = torch.rand(8, 62, 125, generator=torch.Generator().manual_seed(0)).softmax(-1)
     config = CalibrationConfig(
         frame="columns", kappa_cross=2.0, min_support=0.0, empty_head="transparent", closed_rows="transparent"
@@ -59,9 +53,7 @@ def bench_calibration() -> str:
 
     plain = attention.tolist()
     started = time.perf_counter()
-    looped = reference.algorithm_1(
-        plain, 62, 125, config.directions_cross, kappa=2.0, statistic="sum", threshold_on="line"
-    )
+    looped = algorithm_1(plain, 62, 125, config.directions_cross, kappa=2.0, statistic="sum", threshold_on="line")
     loops = time.perf_counter() - started
     if not torch.allclose(vectorised(), torch.tensor(looped), atol=1e-4):
         raise RuntimeError("the vectorised calibration differs from the plain loops")
@@ -82,7 +74,7 @@ def bench_exact_match() -> str:
     """Exact match of Addition at 60 digits, teacher-forced, against greedy decoding."""
     e, own, cross = _lined_addition()
     task = e.get_task()
-    model = build_model(e, (own,), (cross,)).eval()
+    model = new_model(e, Biases((own,), (cross,))).eval()
     batch = task.batch(random_operands(task, 60, EXACT_MATCHES), e.form)
     steps = batch.target.shape[1]
     forced = seconds(lambda: wrong_tokens(model, batch), 5)
@@ -122,17 +114,9 @@ class TorchDecoder(nn.Module):
         return self.head(decoded)
 
 
-def _training_step(model: nn.Module, e: Experiment, batch: Batch) -> Callable[[], None]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=e.training.learning_rate, fused=True)
-
-    def step() -> None:
-        loss = F.cross_entropy(model(batch).flatten(0, 1), batch.target.flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), e.training.clip)
-        optimizer.step()
-
-    return step
+def _step_of(model: nn.Module, e: Experiment, batch: Batch) -> Callable[[], object]:
+    optimizer = optimizer_of(model, e.training)
+    return lambda: training_step(model, optimizer, batch, e.training, e.training.warmup_steps)
 
 
 def step_flops(e: Experiment) -> int:
@@ -149,10 +133,10 @@ def gemm_rate() -> float:
 def bench_training_step() -> str:
     """A laptop training step of Vanilla Addition, against `torch.nn.TransformerDecoder`."""
     e = experiment("addition", "vanilla")
-    batch = TaskData(e).train(e.training.batch_size, torch.Generator().manual_seed(0))
-    ours, theirs = build_model(e, *written_biases(e)), TorchDecoder(e)
+    batch = e.data().train(e.training.batch_size, torch.Generator().manual_seed(0))
+    ours, theirs = new_model(e, written_biases(e)), TorchDecoder(e)
     flops = step_flops(e)
-    our_step, their_step = _training_step(ours, e, batch), _training_step(theirs, e, batch)
+    our_step, their_step = _step_of(ours, e, batch), _step_of(theirs, e, batch)
     pairs = [(seconds(our_step, 10), seconds(their_step, 10), gemm_rate()) for _ in range(3)]
     mine, other, rate = (sorted(column)[1] for column in zip(*pairs, strict=True))
     share = flops / mine / rate

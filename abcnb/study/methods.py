@@ -8,14 +8,14 @@ missed its bar on seeds 0 to 2.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from abcnb.calibration import CalibrationConfig
-from abcnb.experiments import Experiment, WindowConfig, sets_both
 from abcnb.lora import LoRAConfig
 from abcnb.model import ModelConfig
-from abcnb.sampling import LONG_FACTOR
+from abcnb.numbers import LONG_FACTOR
+from abcnb.study.experiments import Experiment, WindowConfig
+from abcnb.study.settings import differences, sets_both
 from abcnb.tasks import get_task
 from abcnb.training import TrainingConfig
 
@@ -273,19 +273,7 @@ def settings_of(wanted: Experiment) -> str:
     """
     if wanted.method not in METHODS or wanted.preset not in PRESETS:
         return ""
-    found = _differences(experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted)
+    found = differences(experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted)
     adapted = wanted.lora is not None
     shared = {f"interpolation.{entry}" for entry in found if sets_both(entry.partition("=")[0], adapted)}
     return " ".join(entry for entry in found if entry not in shared)
-
-
-def _differences(frozen: Any, wanted: Any, prefix: str = "") -> list[str]:
-    found = []
-    for part in fields(wanted):
-        before, value, name = getattr(frozen, part.name), getattr(wanted, part.name), f"{prefix}{part.name}"
-        if is_dataclass(value) and is_dataclass(before):
-            found += _differences(before, value, f"{name}.")
-        elif value != before and part.name not in ("method", "preset"):
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            found.append(f"{name}={text}")
-    return found

@@ -4,16 +4,20 @@ An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`
 
     config.json          the experiment
     weights.safetensors  the trained model
-    self-0.json, cross-0.json, …  ABC: its line biases (one file a layer where layers differ)
+    self-0.json, cross-0.json, …  ABC: its line biases (one file for each layer where layers differ)
     attention.safetensors  ABC: the averaged attention that was calibrated
-    metrics.json         validations, steps, seconds, hardware; written last: a folder without it is unfinished
+    metrics.json         validations, steps, seconds, hardware, the code's fingerprint; written last: a folder
+                         without it is unfinished
     evaluations.json     exact match by test set and length, as far as asked for
+
+What trains a model is `abcnb.pipeline`; this file adds the folder, its lock, checkpoints and resuming. A run of other
+code is used unless a fresh one is asked for; it is then moved to `runs/superseded/`, and nothing trained is lost.
 """
 
 import json
-import platform
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -22,74 +26,53 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import abcnb
-from abcnb.biases import ALiBi, Bias
-from abcnb.calibration import AveragedAttention, average_attention, calibrate
-from abcnb.evaluation import Score, evaluate
-from abcnb.experiments import Experiment, from_dict
-from abcnb.lines import LineBias, cross_window, self_window
-from abcnb.lora import add_adapters
+from abcnb import pipeline
+from abcnb.biases import NO_BIASES, Biases
+from abcnb.calibration import AveragedAttention
+from abcnb.devices import hardware, pick_device
+from abcnb.distance_biases import ALiBi
+from abcnb.evaluation import Score
+from abcnb.files import write_atomically
+from abcnb.lines import LineBias, windows
 from abcnb.model import Transformer
-from abcnb.sampling import Sampler
-from abcnb.tasks import Batch
-from abcnb.training import CHECKPOINT, pick_device, train, write_atomically
+from abcnb.study.experiments import Experiment, from_dict
+from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
+from abcnb.training import CHECKPOINT
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
+SUPERSEDED = "superseded"
+# Parameters of position schemes by the names that weights were saved under before schemes were classes.
+RENAMED = {
+    "indexed.": "positions.",
+    "learned_self.": "positions.self_bias.",
+    "learned_cross.": "positions.cross_bias.",
+}
 
 
-class TaskData:
-    """Training and validation batches of an experiment, made on a device."""
-
-    def __init__(self, experiment: Experiment, device: torch.device | str = "cpu"):
-        self.task, self.form, self.device = experiment.get_task(), experiment.form, torch.device(device)
-        arguments = (self.task, experiment.train_numbers, experiment.train_width)
-        self._train = Sampler(*arguments, device=device)
-        self._held_out = Sampler(*arguments, held_out=True, device=device)
-        self._layout = self.task.layout(experiment.train_width, self.form).to(self.device)
-
-    def _batch(self, sampler: Sampler, size: int, generator: torch.Generator) -> Batch:
-        batch = self.task.batch(sampler.draw(size, generator), self.form)
-        return Batch(batch.source, batch.target, self._layout)
-
-    def train(self, size: int, generator: torch.Generator) -> Batch:
-        """Training numbers."""
-        return self._batch(self._train, size, generator)
-
-    def validation(self, size: int, generator: torch.Generator) -> Batch:
-        """Held-out numbers of the same distribution."""
-        return self._batch(self._held_out, size, generator)
+def new_model(experiment: Experiment, biases: Biases, adapted: dict | None = None) -> Transformer:
+    """A freshly initialised model of an experiment. `adapted`: the weights that LoRA freezes."""
+    e = experiment
+    return pipeline.new_model(e.get_task(), e.model, e.seed, biases, adapted, e.lora)
 
 
-def build_model(
-    experiment: Experiment,
-    selves: tuple[Bias, ...],
-    crosses: tuple[Bias, ...],
-    adapted: dict[str, torch.Tensor] | None = None,
-) -> Transformer:
-    """A freshly initialised model; the same for the same seed. `adapted`: the weights that LoRA freezes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(experiment.seed)
-        vocabulary = experiment.get_task().vocabulary_size
-        model = Transformer(experiment.model, vocabulary, selves, crosses)
-        if adapted:
-            model.load_state_dict(adapted)
-        if experiment.lora:
-            add_adapters(model, experiment.lora)
-        return model
-
-
-def written_biases(experiment: Experiment) -> tuple[tuple[Bias, ...], tuple[Bias, ...]]:
-    """The (self, cross) biases of every method but ABC, which reads them off attention."""
+def written_biases(experiment: Experiment) -> Biases:
+    """The biases of every method but ABC, which reads them off attention."""
     heads = experiment.model.heads
     if experiment.bias == "alibi":
-        return (ALiBi(heads),), ()
+        return Biases((ALiBi(heads),))
     if experiment.bias == "alibi-cross":
-        return (ALiBi(heads),), (ALiBi(heads),)
+        return Biases((ALiBi(heads),), (ALiBi(heads),))
     if experiment.bias == "window":
-        window = experiment.window
         segments = experiment.get_task().layout(experiment.train_width, experiment.form).segments
-        return (self_window(heads, window.w),), (cross_window(heads, segments, window.w, window.sides),)
-    return (), ()
+        return windows(heads, segments, experiment.window.w, experiment.window.sides)
+    return NO_BIASES
+
+
+def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> list[tuple[str, int, int]]:
+    """(test set, length, samples) of every evaluation of a model; 0 samples leave a test set out."""
+    sizes = (("random", samples), ("hard", hard_samples))
+    return [(name, length, size) for length in lengths for name, size in sizes if size]
 
 
 @dataclass(frozen=True)
@@ -104,8 +87,13 @@ class Run:
         """Validations, steps, seconds and hardware."""
         return json.loads((self.folder / METRICS).read_text())
 
-    def biases(self) -> tuple[tuple[Bias, ...], tuple[Bias, ...]]:
-        """The (self, cross) biases the model was trained with."""
+    @property
+    def code(self) -> str:
+        """The fingerprint of the code that trained it."""
+        return self.metrics.get("code", UNKNOWN)
+
+    def biases(self) -> Biases:
+        """The biases the model was trained with."""
         if self.experiment.bias != "calibrated":
             return written_biases(self.experiment)
         layers = self.experiment.model.decoder_layers if self.experiment.calibration.layer == "each" else 1
@@ -121,7 +109,7 @@ class Run:
             tuple(LineBias.load(self.folder / f"{kind}-{layer}.json") for layer in range(layers))
             for kind in ("self", "cross")
         )
-        return selves, crosses
+        return Biases(selves, crosses)
 
     def attention(self) -> AveragedAttention:
         """ABC: the averaged attention of the interpolating model."""
@@ -132,21 +120,41 @@ class Run:
 
     def model(self, device: str | torch.device = "cpu") -> Transformer:
         """The trained model, in evaluation mode."""
-        model = build_model(self.experiment, *self.biases())
-        model.load_state_dict(load_file(self.folder / WEIGHTS))
+        model = new_model(self.experiment, self.biases())
+        weights = load_file(self.folder / WEIGHTS)
+        for before, after in RENAMED.items():
+            weights = {name.replace(before, after, name.startswith(before)): w for name, w in weights.items()}
+        model.load_state_dict(weights)
+        model.history = self.metrics["history"]
         return model.to(device).eval()
 
     def known_score(self, length: int, samples: int, test_set: str = "random") -> Score | None:
         """What `evaluate` would return, where it has been measured."""
         return self._evaluations().get(f"{test_set} {length} {samples}")
 
-    def evaluate(self, length: int, samples: int = 10_000, test_set: str = "random", device="cpu") -> Score:
-        """Exact match at one length; measured once and then remembered in the run's folder."""
-        if known := self.known_score(length, samples, test_set):
+    def evaluate(
+        self,
+        length: int,
+        samples: int = 10_000,
+        test_set: str = "random",
+        device: str | torch.device = "cpu",
+        fresh: bool = False,
+    ) -> Score:
+        """Exact match at one length; measured once and then remembered in the run's folder.
+
+        Args:
+            length: in digits.
+            samples: the most that are tested.
+            test_set: `random` or `hard`.
+            device: to evaluate on.
+            fresh: measure again what other code than this measured.
+        """
+        known = self.known_score(length, samples, test_set)
+        if known and not (fresh and known.code != fingerprint()):
             return known
-        e = self.experiment
-        model, width = self.model(device), e.train_width
-        measured = evaluate(model, e.get_task(), e.form, length, samples, test_set, width)
+        model, data = self.model(device), self.experiment.data()
+        (measured,) = pipeline.evaluate(model, data, [length], samples, test_set)
+        measured = replace(measured, code=joint(self.code, fingerprint()))
         with FileLock(self.folder / ".lock"):
             scores = self._evaluations() | {f"{test_set} {length} {samples}": measured}
             content = json.dumps({key: asdict(score) for key, score in scores.items()}, indent=1)
@@ -167,7 +175,11 @@ class Run:
             return {}
         try:
             known = json.loads(self._evaluations_file.read_text())
-            return {key: Score(**content) for key, content in known.items()}
+            # The hard test set was once called `carry`, and scores had no fingerprint.
+            return {
+                key.replace("carry ", "hard "): Score(**{"code": UNKNOWN} | content)
+                for key, content in known.items()
+            }
         except (json.JSONDecodeError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"expected scores as JSON in {self._evaluations_file}, got: {error}; delete it to measure again"
@@ -216,24 +228,13 @@ def run_of(experiment: Experiment, folder: Path) -> Run:
     return Run(folder, experiment)
 
 
-def hardware(device: torch.device) -> str:
-    """The processor's name and how many threads it ran on."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        named = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        name = named[0].partition(":")[2].strip() if named else name
-    return f"{name}, {torch.get_num_threads()} thread(s)"
-
-
 def fit(
     experiment: Experiment,
     runs: Path,
     device: str = "auto",
     progress: bool = True,
     listener: Callable[[int], None] | None = None,
+    fresh: bool = False,
 ) -> Run:
     """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
 
@@ -244,48 +245,74 @@ def fit(
         runs: the folder of all runs.
         device: `auto`, `cpu` or `cuda`.
         progress: show progress bars.
-        listener: called with the number of steps done since its last call.
+        listener: called at each validation with the number of steps done since its last call; what it raises
+            stops the training, which leaves a checkpoint.
+        fresh: set aside a run that other code trained, and train it anew.
     """
     where = pick_device(device)
     folder = runs / experiment.digest
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(runs / f".{experiment.digest}.lock"):
         if is_finished(folder):
-            return run_of(experiment, folder)
+            run = run_of(experiment, folder)
+            if not fresh or run.code == fingerprint():
+                return run
+            _set_aside(run)
+            folder.mkdir()
         interpolation = experiment.interpolation
-        base = fit(interpolation, runs, device, progress, listener) if interpolation else None
+        base = fit(interpolation, runs, device, progress, listener, fresh) if interpolation else None
         config = json.dumps(asdict(experiment), indent=1)
         write_atomically(folder / CONFIG, lambda name: name.write_text(config))
         if experiment.calibration:
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
-        adapted = base.model().state_dict() if experiment.lora else None
-        model = build_model(experiment, *run.biases(), adapted).to(where)
-        history = train(
-            model,
-            TaskData(experiment, where),
-            experiment.training,
-            experiment.seed,
-            folder,
-            f"{experiment.task} {experiment.method} seed {experiment.seed}",
-            progress,
-            listener,
-        )
+        watch = {"folder": folder, "progress": progress, "on_validation": _steps_since(listener)}
+        watch["label"] = f"{experiment.task} {experiment.method} seed {experiment.seed}"
+        how = (experiment.model, experiment.training, experiment.seed)
+        data, biases = experiment.data(where), run.biases()
+        if experiment.lora:
+            model = pipeline.adapt(data, base.model(), experiment.lora, biases, *how[1:], **watch)
+        elif biases == NO_BIASES:
+            model = pipeline.interpolate(data, *how, **watch)
+        else:
+            model = pipeline.retrain(data, biases, *how, **watch)
         weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
         write_atomically(folder / WEIGHTS, lambda name: save_file(weights, name))
         metrics = {
-            "history": history,
-            "steps": history[-1]["step"],
-            "seconds": history[-1]["seconds"],
+            "history": model.history,
+            "steps": model.history[-1]["step"],
+            "seconds": model.history[-1]["seconds"],
             "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "device": where.type,
             "hardware": hardware(where),
             "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
+            "code": joint(base.code, fingerprint()) if base else fingerprint(),
         }
         content = json.dumps(metrics, indent=1)
         write_atomically(folder / METRICS, lambda name: name.write_text(content))
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return run
+
+
+def _set_aside(run: Run) -> None:
+    """Move a run out of the way, under a name that tells whose code it is of."""
+    folder = run.folder.parent / SUPERSEDED
+    folder.mkdir(exist_ok=True)
+    name = f"{run.experiment.digest}-{run.code}"
+    free = next(folder / f"{name}-{n}" for n in count(1) if not (folder / f"{name}-{n}").exists())
+    run.folder.rename(free)
+
+
+def _steps_since(listener: Callable[[int], None] | None) -> Callable[[list[dict]], None] | None:
+    """A listener for one training that passes on how many steps were done since it last heard."""
+    heard = 0
+
+    def hear(history: list[dict]) -> None:
+        nonlocal heard
+        done, heard = history[-1]["step"] - heard, history[-1]["step"]
+        listener(done)
+
+    return hear if listener else None
 
 
 def steps_to_do(experiment: Experiment, runs: Path) -> int:
@@ -296,23 +323,12 @@ def steps_to_do(experiment: Experiment, runs: Path) -> int:
     return experiment.training.steps + (steps_to_do(base, runs) if base else 0)
 
 
-CALIBRATION_BATCHES, CALIBRATION_BATCH_SIZE = 16, 256
-
-
-def attention_of(run: Run, what: str, device: str | torch.device = "cpu") -> AveragedAttention:
-    """A run's attention averaged over a random subset of its training samples."""
-    data = TaskData(run.experiment, device)
-    generator = torch.Generator(device=torch.device(device)).manual_seed(run.experiment.seed + 2)
-    batches = [data.train(CALIBRATION_BATCH_SIZE, generator) for _ in range(CALIBRATION_BATCHES)]
-    return average_attention(run.model(device), batches, what)
-
-
 def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:
     """Calibrate the base run's attention and leave attention and biases in the folder."""
-    average = attention_of(base, experiment.calibration.average, device)
-    tensors = {"self": average.self_attention, "cross": average.cross_attention}
+    plain = base.experiment
+    found = pipeline.calibrate(base.model(device), plain.data(device), experiment.calibration, plain.seed)
+    tensors = {"self": found.average.self_attention, "cross": found.average.cross_attention}
     write_atomically(folder / "attention.safetensors", lambda name: save_file(tensors, name))
-    found = calibrate(average, experiment.calibration)
     for kind, biases in (("self", found.self_biases), ("cross", found.cross_biases)):
         for layer, bias in enumerate(biases):
             write_atomically(folder / f"{kind}-{layer}.json", bias.save)

@@ -10,25 +10,25 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
-from abcnb.carries import sample_count
-from abcnb.cost import training_flops
-from abcnb.evaluation import Score, wilson_interval
-from abcnb.experiments import Experiment
-from abcnb.methods import METHODS, settings_of
-from abcnb.paper import LENGTHS, PUBLISHED, Choice, published
-from abcnb.runs import Run
+from abcnb.evaluation import Score, percent, wilson_interval
+from abcnb.files import write_atomically
+from abcnb.study.cost import training_flops
+from abcnb.study.experiments import Experiment
+from abcnb.study.methods import METHODS, settings_of
+from abcnb.study.published import LENGTHS, PUBLISHED, Choice, published
+from abcnb.study.runs import Run
 from abcnb.tasks import TASKS
-from abcnb.training import write_atomically
+from abcnb.testsets import sample_count
 
 COLUMNS = [
     "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",
     "train_steps", "train_seconds", "device",
     "frame", "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
-    "settings", "train_flops",
+    "settings", "train_flops", "code",
 ]  # fmt: skip
 NAMES = ["task", "method", "preset", "seed", "settings"]
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
-LEARNING_COLUMNS = [*NAMES, "run", *LEARNED]
+LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code"]
 # What tells rows of a file apart, by its name.
 KEYS = {"accuracy.csv": [*NAMES, "test_set", "length"], "learning.csv": [*NAMES, "step"]}
 
@@ -38,7 +38,8 @@ def row(run: Run, test_set: str, score: Score) -> dict:
 
     `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest; `settings` is what
     differs from the method's frozen configuration, as for `--set`, and empty where nothing does; `train_flops`
-    are counted from the sizes, the interpolating model's included.
+    are counted from the sizes, the interpolating model's included; `code` is the fingerprint of the code that trained
+    and measured.
     """
     e, metrics = run.experiment, run.metrics
     return {
@@ -65,6 +66,7 @@ def row(run: Run, test_set: str, score: Score) -> dict:
         "run": e.digest,
         "settings": settings_of(e),
         "train_flops": training_flops(e),
+        "code": score.code,
     }
 
 
@@ -72,7 +74,8 @@ def learning_rows(run: Run) -> list[dict]:
     """The rows of learning.csv: every validation of a run."""
     e = run.experiment
     names = {"task": e.task, "method": e.method, "preset": e.preset, "seed": e.seed, "settings": settings_of(e)}
-    return [names | {"run": e.digest} | {key: record[key] for key in LEARNED} for record in run.metrics["history"]]
+    known = {"run": e.digest, "code": run.code}
+    return [names | known | {key: record[key] for key in LEARNED} for record in run.metrics["history"]]
 
 
 def _columns(file: Path) -> list[str]:
@@ -89,7 +92,7 @@ def read(file: Path) -> pd.DataFrame:
     if not file.exists():
         return pd.DataFrame(columns=columns)
     # A hash may look like a number.
-    table = pd.read_csv(file, keep_default_na=False, dtype={"run": str, "settings": str})
+    table = pd.read_csv(file, keep_default_na=False, dtype={"run": str, "settings": str, "code": str})
     if list(table.columns) != columns:
         raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
     return table
@@ -146,11 +149,6 @@ def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
         low=[100 * low for low, _ in bounds],
         high=[100 * high for _, high in bounds],
     )
-
-
-def percent(value: float) -> str:
-    """A percentage that shows 100 only where nothing was missed."""
-    return "100" if value == 100 else f"{min(value, 99.99):.2f}"
 
 
 def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
@@ -283,7 +281,7 @@ def overview(table: pd.DataFrame) -> str:
     parts = []
     for group in _presets(table):
         parts.append(made_with(group))
-        for test_set, title in (("random", "random digits"), ("carry", "hard cases (`carry`)")):
+        for test_set, title in (("random", "random digits"), ("hard", "hard cases")):
             shown = group[group["test_set"] == test_set]
             if len(shown):
                 parts.append(f"**{LENGTHS[-1]} digits, {title}:**")
@@ -302,20 +300,20 @@ def made_with(group: pd.DataFrame) -> str:
     random = group[group["test_set"] == "random"]
     return (
         f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, sorted(set(group['seed']))))}, "
-        f"{random['samples'].max():,} samples a length, on {', '.join(sorted(set(group['hardware'])))}. "
+        f"{random['samples'].max():,} samples per length, on {', '.join(sorted(set(group['hardware'])))}. "
         "Percent exact match over the whole output; published numbers in parentheses."
     )
 
 
 def _by_length(group: pd.DataFrame, lengths: Sequence[int]) -> list[str]:
     parts = [comparison(group, lengths)]
-    carry = group[group["test_set"] == "carry"]
-    if len(carry):
+    hard = group[group["test_set"] == "hard"]
+    if len(hard):
         parts.append(
-            f"Hard cases (`carry`, up to {carry['samples'].max():,} a length: full and random carry chains, "
+            f"Hard cases (up to {hard['samples'].max():,} per length: full and random carry chains, "
             "unequal operands, zeros inside, 99…9 + 1 and the like):"
         )
-        parts.append(comparison(carry, lengths, "carry"))
+        parts.append(comparison(hard, lengths, "hard"))
     return parts
 
 

@@ -18,8 +18,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer, TextLexer, get_lexer_by_name
 from pygments.util import ClassNotFound
 
-from abcnb import figures
-from abcnb.panel_html import PANEL_MIME
+from abcnb.show import figures
+from abcnb.show.panels.offline import PANEL_MIME
 
 LARGEST = 3_000_000  # bytes of a page
 
@@ -39,7 +39,7 @@ _LINKED = re.compile(r"<link\b[^>]*\bhref\s*=\s*[\"']?(?!data:)([^\"'\s>]+)", re
 _HIGHLIGHTED = HtmlFormatter(nowrap=True)
 
 _templates = jinja2.Environment(
-    loader=jinja2.PackageLoader("abcnb"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    loader=jinja2.PackageLoader("abcnb.show"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
 )
 
 

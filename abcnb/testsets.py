@@ -1,8 +1,14 @@
-"""The `carry` test set: hard cases, in which what one place hands to the next travels far.
+"""The two test sets: random digits, and hard cases.
 
-Random digits almost never carry far, so a model can be right on 99.99% of them and wrong on 99…9 + 1. Every task
-has a few kinds of hard cases, in equal parts; where nothing else is said, an operand has exactly `length` digits
-(Parity: bits of the longest number of so many decimal digits). b is the base, so b − 1 is a nine:
+**random**: distinct samples whose operands have exactly `length` digits. Up to six digits they are held-out numbers,
+which no model was trained on. Longer than every number's length up to 2^20 they are drawn from all numbers, so some
+of the first such length were trained on as `uniform`: of seven decimal digits 0.5%, but in base 3 (13 digits) or 12
+(6) a third. Tests of two operands do not repeat pairs of training.
+
+**hard**: inputs in which what one place hands to the next travels far. Random digits almost never carry far, so a
+model can be right on 99.99% of them and wrong on 99…9 + 1. Every task has a few kinds of hard cases, in equal parts;
+where nothing else is said, an operand has exactly `length` digits (Parity: bits of the longest number of so many
+decimal digits). b is the base, so b − 1 is a nine:
 
     all              every digit b − 1
     one digit        a single digit that is not zero, at any place up to `length`
@@ -17,17 +23,139 @@ For N×1 the second operand is any digit. Addition's pairs:
     unequal          one operand is shorter, or as long; a carry runs out of its end through nines of the other
     zeros inside     as above, both operands
     named            99…9 + 1, 1 + 99…9, 99…9 + 99…9, 49…95 + 50…05, 50…0 + 50…0 and, last, 10…0 + 0
+
+Source: paper, appendix B (random numbers, how many); the hard cases are this project's.
 """
 
-from collections.abc import Sequence
+import math
+import random
 from functools import lru_cache
 
 import torch
 
-from abcnb.sampling import check_test_request, count_random, first_of_each, random_operands, seeded_generator
-from abcnb.tasks import Operands, Task
+from abcnb.numbers import numbers_of_length, split_numbers
+from abcnb.tasks import LARGEST, Operands, Task, digits_of
 
-SAMPLES = 1000
+HARD_SAMPLES = 1000
+
+
+def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
+    """The `random` test set: distinct samples whose operands have exactly `length` digits.
+
+    min(10^L − 10^(L−1), samples) of them, or all where a base has fewer, seeded by task and length alone, so that
+    every method meets the same. Where the trained range covers the length (six digits and fewer) operands are
+    held-out numbers, if there are any; the shortest lengths then have fewer samples. N×1's second operand is any
+    digit. Parity measures length in decimal digits and is handed the bits.
+
+    Returns:
+        Operands as digits, units first, padded to `digits_at(length) + 1`.
+    """
+    check_test_request(length, samples)
+    generator = seeded_generator(task, length, "random")
+    count = _most_samples(task, length, samples)
+    pools = _pools(task, length)
+    total = math.prod(len(pool) for pool in pools)
+    if pools and total <= 4 * count:
+        rows = _pick(pools, torch.randperm(total, generator=generator)[:count])
+        return _split_rows(task, rows, task.digits_at(length) + 1)
+    rows = _draw_rows(task, length, count, pools, generator)
+    while True:
+        # One sample is a row of all its operands' digits, so that distinct samples are distinct rows.
+        rows = rows[first_of_each(rows)]
+        if len(rows) >= count:
+            return _split_rows(task, rows[:count], task.digits_at(length) + 1)
+        rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
+
+
+def count_random(task: Task, length: int, samples: int) -> int:
+    """How many samples `random_operands` returns, without making them where that is known."""
+    if _numbers_are_few(task, length):
+        return len(random_operands(task, length, samples)[0])
+    return _most_samples(task, length, samples)
+
+
+def _most_samples(task: Task, length: int, samples: int) -> int:
+    most = min(samples, 10**length - 10 ** (length - 1))
+    if _numbers_are_few(task, length):
+        return most
+    base = task.length_base
+    return min(most, math.prod((base - 1) * base ** (n - 1) if n > 1 else base for n in task.widths(length)))
+
+
+def _numbers_are_few(task: Task, length: int) -> bool:
+    """Whether the numbers of a length can be listed: none is larger than those of training."""
+    return task.length_base**length - 1 <= LARGEST
+
+
+def check_test_request(length: int, samples: int) -> None:
+    """Refuse a test set without digits or samples."""
+    if length < 1 or samples < 1:
+        raise ValueError(f"expected a length and a sample count of at least 1, got {length} and {samples}")
+
+
+def seeded_generator(task: Task, length: int, test_set: str) -> torch.Generator:
+    """The generator of a test set: the same for every method."""
+    seed = random.Random(f"{task.name} {task.base} {length} {test_set}").getrandbits(60)
+    return torch.Generator().manual_seed(seed)
+
+
+def _pools(task: Task, length: int) -> list[torch.Tensor]:
+    """All digits that each operand may have, [numbers, digits]; empty where there are too many to list."""
+    if not _numbers_are_few(task, length):
+        return []
+    width, base = task.digits_at(length), task.length_base
+    numbers = numbers_of_length(split_numbers()[1], length, base)
+    numbers = numbers[numbers >= task.minimum]
+    if not len(numbers):
+        numbers = torch.arange(max(task.minimum, base ** (length - 1) if length > 1 else 0), base**length)
+    first = digits_of(numbers, width, task.base)
+    second = torch.arange(task.base)[:, None] if task.second_is_digit else first
+    return [first, second][: task.operands]
+
+
+def _pick(pools: list[torch.Tensor], codes: torch.Tensor) -> torch.Tensor:
+    """Rows of operand digits; a code numbers a combination of the pools' entries."""
+    indices = [codes % len(pools[0]), torch.div(codes, len(pools[0]), rounding_mode="floor")]
+    return torch.cat([pool[index] for pool, index in zip(pools, indices, strict=False)], dim=1)
+
+
+def _draw_rows(
+    task: Task, length: int, count: int, pools: list[torch.Tensor], generator: torch.Generator
+) -> torch.Tensor:
+    """`count` rows of operand digits, [count, sum of operand lengths], perhaps with repetitions."""
+    if pools:
+        total = math.prod(len(pool) for pool in pools)
+        return _pick(pools, torch.randint(total, (count,), generator=generator))
+    width = task.digits_at(length)
+    if task.length_base != task.base:
+        return _bits_of_random_decimals(length, width, count, generator)
+    rows = [torch.randint(task.base, (count, n), generator=generator) for n in task.widths(width)]
+    for operand in rows:
+        if operand.shape[1] == length:
+            operand[:, -1] = torch.randint(1, task.base, (count,), generator=generator)
+    return torch.cat(rows, dim=1)
+
+
+def _bits_of_random_decimals(length: int, bits: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    draw = random.Random(int(torch.randint(2**60, (1,), generator=generator)))
+    low, high = 10 ** (length - 1), 10**length
+    texts = "".join(f"{draw.randrange(low, high):0{bits}b}" for _ in range(count))
+    ascii_bits = torch.frombuffer(bytearray(texts.encode()), dtype=torch.uint8).view(count, bits)
+    return (ascii_bits - ord("0")).long().flip(1)
+
+
+def first_of_each(rows: torch.Tensor) -> torch.Tensor:
+    """Indices of the first occurrence of each distinct row, in order."""
+    _, group = torch.unique(rows, dim=0, return_inverse=True)
+    first = torch.full((int(group.max()) + 1,), len(rows))
+    first.scatter_reduce_(0, group, torch.arange(len(rows)), "amin")
+    return first.sort().values
+
+
+def _split_rows(task: Task, rows: torch.Tensor, width: int) -> Operands:
+    """Cut rows into operands and pad each with zeros on its most significant side."""
+    lengths = [width - 1, rows.shape[1] - (width - 1)]
+    return task.widened(rows.split(lengths[: task.operands], dim=1), width)
 
 
 def _random(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
@@ -141,7 +269,7 @@ _PAIRS = {
 }
 
 
-def carry_cases(task: Task, length: int, samples: int = SAMPLES) -> dict[str, Operands]:
+def hard_cases(task: Task, length: int, samples: int = HARD_SAMPLES) -> dict[str, Operands]:
     """Hard cases by their kind: distinct samples, seeded by task and length.
 
     Numbers of up to six digits may be among those of training.
@@ -155,9 +283,9 @@ def carry_cases(task: Task, length: int, samples: int = SAMPLES) -> dict[str, Op
         For each kind the operands as digits, units first, padded to `digits_at(length) + 1`.
     """
     check_test_request(length, samples)
-    generator = seeded_generator(task, length, "carry")
+    generator = seeded_generator(task, length, "carry")  # the name that the committed samples were drawn under
     width = task.digits_at(length)
-    pairs = task.operands == 2 and not task.single_digit_second
+    pairs = task.operands == 2 and not task.second_is_digit
     makers = _PAIRS if pairs else _NUMBERS
     count = max(1, samples // len(makers))
     cases = {}
@@ -174,19 +302,13 @@ def carry_cases(task: Task, length: int, samples: int = SAMPLES) -> dict[str, Op
     return cases
 
 
-def carry_operands(task: Task, length: int, samples: int = SAMPLES) -> Operands:
-    """The `carry` test set: `carry_cases` of every kind, one after the other."""
-    cases = carry_cases(task, length, samples).values()
+def hard_operands(task: Task, length: int, samples: int = HARD_SAMPLES) -> Operands:
+    """The `hard` test set: `hard_cases` of every kind, one after the other."""
+    cases = hard_cases(task, length, samples).values()
     return tuple(torch.cat(parts) for parts in zip(*cases, strict=True))
 
 
-TEST_SETS = {"random": random_operands, "carry": carry_operands}
-
-
-def evaluations_of(lengths: Sequence[int], samples: int, carry_samples: int) -> list[tuple[str, int, int]]:
-    """(test set, length, samples) of every evaluation of a model; 0 samples leave a test set out."""
-    sizes = (("random", samples), ("carry", carry_samples))
-    return [(name, length, count) for length in lengths for name, count in sizes if count]
+TEST_SETS = {"random": random_operands, "hard": hard_operands}
 
 
 @lru_cache(maxsize=4096)

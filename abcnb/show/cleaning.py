@@ -11,8 +11,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 
 import abcnb
-from abcnb.pages import question
-from abcnb.training import write_atomically
+from abcnb.files import write_atomically
+from abcnb.show.pages import question
 
 NOTEBOOKS = Path(abcnb.__file__).parents[1] / "notebooks"
 COMMITTED_PRESET = "laptop"

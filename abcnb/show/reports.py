@@ -28,12 +28,14 @@ from tqdm import tqdm
 from traitlets import default
 
 import abcnb
-from abcnb import pages, results
-from abcnb.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
-from abcnb.methods import PRESETS
-from abcnb.paper import LENGTHS
-from abcnb.runs import RUNS, hardware
-from abcnb.training import pick_device, write_atomically
+from abcnb.devices import pick_device
+from abcnb.files import write_atomically
+from abcnb.show import pages
+from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
+from abcnb.study import results
+from abcnb.study.methods import PRESETS
+from abcnb.study.published import LENGTHS
+from abcnb.study.runs import RUNS, hardware
 
 KERNEL_SECONDS, CELL_SECONDS = 120, 6 * 3600  # to start a kernel; for one cell, which may train many models
 
@@ -148,7 +150,9 @@ class Execution:
         """Of all that decides a notebook's outputs: its cells, parameters, the package, committed results."""
         cells = [(cell.cell_type, cell.source) for cell in read(file).cells]
         package = Path(abcnb.__file__).parent
-        sources = [s for s in (*package.glob("*.py"), *package.glob("*.html")) if s.name not in _NOT_IN_NOTEBOOKS]
+        sources = [
+            s for s in (*package.rglob("*.py"), *package.rglob("*.html")) if s.name not in _NOT_IN_NOTEBOOKS
+        ]
         parts = [cells, self.parameters(file), _digest(sources)]
         if "reports_dir" in self.parameters(file):
             kinds = ("results/*.csv", "sweeps/*.toml", "models/*/config.json", "models/*/*.safetensors")

@@ -3,12 +3,12 @@
 import time
 from pathlib import Path
 
-from abcnb import results
-from abcnb.carries import SAMPLES as CARRY_SAMPLES
-from abcnb.engines import LocalEngine
-from abcnb.methods import experiment
-from abcnb.paper import LENGTHS
-from abcnb.schedule import run_all
+from abcnb.study import results
+from abcnb.study.engines import LocalEngine
+from abcnb.study.methods import experiment
+from abcnb.study.published import LENGTHS
+from abcnb.study.schedule import run_all
+from abcnb.testsets import HARD_SAMPLES
 
 # The longest first, for two workers to end together.
 MAIN_TASKS = ("parity", "addition", "n-by-1", "successor")
@@ -40,7 +40,7 @@ def reproduce(
         for task in tasks
     ]
     csv = reports / "results" / "accuracy.csv"
-    hard = min(samples, CARRY_SAMPLES)
+    hard = min(samples, HARD_SAMPLES)
     failures = run_all(wanted, runs, csv, lengths, samples, hard, LocalEngine(workers), device)
     table = results.read(csv)
     table = table[table["run"].isin([e.digest for e in wanted])]

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from abcnb.devices import pick_device
 from abcnb.evaluation import Score
-from abcnb.experiments import Experiment
-from abcnb.runs import Run, fit, is_finished, steps_to_do
-from abcnb.training import CHECKPOINT, pick_device
+from abcnb.study.experiments import Experiment
+from abcnb.study.runs import Run, fit, is_finished, steps_to_do
+from abcnb.training import CHECKPOINT
 
 _one_at_a_time = threading.Lock()
 

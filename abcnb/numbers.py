@@ -1,4 +1,4 @@
-"""The numbers models are trained and tested on.
+"""The numbers that models are trained on, and the batches made of them.
 
 Training numbers never exceed the paper's 2^20, but for `long` ones. A fixed permutation of [0, 2^20] is split
 7:1; the held-out eighth is never trained on, by any method, and supplies validation and the test sets of up to
@@ -12,20 +12,14 @@ six digits.
               carries travel far; where that takes a number that is not one of training, the sample stays
               `even` (Addition only)
 
-Tests longer than every number's length up to 2^20 are drawn from all numbers, so some of the first such length
-were trained on as `uniform`: of seven decimal digits 0.5%, but in base 3 (13 digits) or 12 (6) a third. Tests of
-two operands do not repeat pairs of training.
-
 Source: paper, appendix B; the authors' published code draws lengths evenly, their text does not.
 """
 
-import math
-import random
 from functools import lru_cache
 
 import torch
 
-from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
+from abcnb.tasks import LARGEST, Batch, Operands, Task, digits_of, get_task, length_of
 
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
 TRAIN_NUMBERS = ("uniform", "even", "mixed", "carry", "long")
@@ -57,7 +51,12 @@ def smallest_width(task: Task, kind: str) -> int:
     largest = LARGEST if kind == "uniform" else task.base**longest - 1
     if task.operands == 1:
         return length_of(largest + 1, task.base)
-    return length_of(largest * (task.base - 1 if task.single_digit_second else 2), task.base)
+    return length_of(largest * (task.base - 1 if task.second_is_digit else 2), task.base)
+
+
+def training_width(task: Task, kind: str) -> int:
+    """Digits that operands are padded to where nothing else is asked for: room for every result."""
+    return max(task.train_length + 1, smallest_width(task, kind))
 
 
 def check_numbers(task: Task, kind: str, width: int) -> None:
@@ -120,7 +119,7 @@ class Sampler:
         a = self._numbers(batch, generator)
         if self.task.operands == 1:
             return (digits_of(a, self.width, self.task.base),)
-        if self.task.single_digit_second:
+        if self.task.second_is_digit:
             b = torch.randint(self.task.base, (batch, 1), generator=generator, device=self.numbers.device)
             return digits_of(a, self.width, self.task.base), b
         b = self._numbers(batch, generator)
@@ -156,125 +155,47 @@ class Sampler:
         return torch.where(chosen & self.known[numbers.clamp(max=LARGEST)], numbers, b)
 
 
-def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
-    """The `random` test set: distinct samples whose operands have exactly `length` digits.
+class TrainingData:
+    """Training and validation batches of a task, made on a device.
 
-    min(10^L − 10^(L−1), samples) of them, or all where a base has fewer, seeded by task and length alone, so that
-    every method meets the same. Where the trained range covers the length (six digits and fewer) operands are
-    held-out numbers, if there are any; the shortest lengths then have fewer samples. N×1's second operand is any
-    digit. Parity measures length in decimal digits and is handed the bits.
+    Args:
+        task: the task, or its name.
+        numbers: which numbers operands are drawn from, one of `TRAIN_NUMBERS`.
+        width: digits that operands are padded to; 0 is the least that training numbers and their results take, one
+            more than the training length at least.
+        form: how sources are written, one of the task's forms.
+        device: where batches are made.
 
-    Returns:
-        Operands as digits, units first, padded to `digits_at(length) + 1`.
+    Attributes:
+        task, numbers, width, form, device: as given, the width resolved.
+
+    Raises:
+        ValueError: an unknown task, form or kind of numbers, or a width too small for the results.
     """
-    check_test_request(length, samples)
-    generator = seeded_generator(task, length, "random")
-    count = _most_samples(task, length, samples)
-    pools = _pools(task, length)
-    total = math.prod(len(pool) for pool in pools)
-    if pools and total <= 4 * count:
-        rows = _pick(pools, torch.randperm(total, generator=generator)[:count])
-        return _split_rows(task, rows, task.digits_at(length) + 1)
-    rows = _draw_rows(task, length, count, pools, generator)
-    while True:
-        # One sample is a row of all its operands' digits, so that distinct samples are distinct rows.
-        rows = rows[first_of_each(rows)]
-        if len(rows) >= count:
-            return _split_rows(task, rows[:count], task.digits_at(length) + 1)
-        rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
 
+    def __init__(
+        self,
+        task: Task | str,
+        numbers: str = "even",
+        width: int = 0,
+        form: str = "natural",
+        device: torch.device | str = "cpu",
+    ):
+        self.task = get_task(task) if isinstance(task, str) else task
+        self.numbers, self.form, self.device = numbers, form, torch.device(device)
+        self.width = width or training_width(self.task, numbers)
+        self._train = Sampler(self.task, numbers, self.width, device=device)
+        self._held_out = Sampler(self.task, numbers, self.width, held_out=True, device=device)
+        self._layout = self.task.layout(self.width, form).to(self.device)
 
-def count_random(task: Task, length: int, samples: int) -> int:
-    """How many samples `random_operands` returns, without making them where that is known."""
-    if _numbers_are_few(task, length):
-        return len(random_operands(task, length, samples)[0])
-    return _most_samples(task, length, samples)
+    def _batch(self, sampler: Sampler, size: int, generator: torch.Generator) -> Batch:
+        batch = self.task.batch(sampler.draw(size, generator), self.form)
+        return Batch(batch.source, batch.target, self._layout)
 
+    def train(self, size: int, generator: torch.Generator) -> Batch:
+        """`size` samples of the training numbers; the generator is one of `device`."""
+        return self._batch(self._train, size, generator)
 
-def _most_samples(task: Task, length: int, samples: int) -> int:
-    most = min(samples, 10**length - 10 ** (length - 1))
-    if _numbers_are_few(task, length):
-        return most
-    base = _base_of_length(task, length)
-    return min(most, math.prod((base - 1) * base ** (n - 1) if n > 1 else base for n in task.widths(length)))
-
-
-def _base_of_length(task: Task, length: int) -> int:
-    """The base in which a test's length counts digits: ten where the task writes other ones."""
-    return 10 if task.digits_at(length) != length else task.base
-
-
-def _numbers_are_few(task: Task, length: int) -> bool:
-    """Whether the numbers of a length can be listed: none is larger than those of training."""
-    return _base_of_length(task, length) ** length - 1 <= LARGEST
-
-
-def check_test_request(length: int, samples: int) -> None:
-    """Refuse a test set without digits or samples."""
-    if length < 1 or samples < 1:
-        raise ValueError(f"expected a length and a sample count of at least 1, got {length} and {samples}")
-
-
-def seeded_generator(task: Task, length: int, test_set: str) -> torch.Generator:
-    """The generator of a test set: the same for every method."""
-    seed = random.Random(f"{task.name} {task.base} {length} {test_set}").getrandbits(60)
-    return torch.Generator().manual_seed(seed)
-
-
-def _pools(task: Task, length: int) -> list[torch.Tensor]:
-    """All digits that each operand may have, [numbers, digits]; empty where there are too many to list."""
-    if not _numbers_are_few(task, length):
-        return []
-    width, base = task.digits_at(length), _base_of_length(task, length)
-    numbers = numbers_of_length(split_numbers()[1], length, base)
-    numbers = numbers[numbers >= task.minimum]
-    if not len(numbers):
-        numbers = torch.arange(max(task.minimum, base ** (length - 1) if length > 1 else 0), base**length)
-    first = digits_of(numbers, width, task.base)
-    second = torch.arange(task.base)[:, None] if task.single_digit_second else first
-    return [first, second][: task.operands]
-
-
-def _pick(pools: list[torch.Tensor], codes: torch.Tensor) -> torch.Tensor:
-    """Rows of operand digits; a code numbers a combination of the pools' entries."""
-    indices = [codes % len(pools[0]), torch.div(codes, len(pools[0]), rounding_mode="floor")]
-    return torch.cat([pool[index] for pool, index in zip(pools, indices, strict=False)], dim=1)
-
-
-def _draw_rows(
-    task: Task, length: int, count: int, pools: list[torch.Tensor], generator: torch.Generator
-) -> torch.Tensor:
-    """`count` rows of operand digits, [count, sum of operand lengths], perhaps with repetitions."""
-    if pools:
-        total = math.prod(len(pool) for pool in pools)
-        return _pick(pools, torch.randint(total, (count,), generator=generator))
-    width = task.digits_at(length)
-    if width != length:
-        return _bits_of_random_decimals(length, width, count, generator)
-    rows = [torch.randint(task.base, (count, n), generator=generator) for n in task.widths(width)]
-    for operand in rows:
-        if operand.shape[1] == length:
-            operand[:, -1] = torch.randint(1, task.base, (count,), generator=generator)
-    return torch.cat(rows, dim=1)
-
-
-def _bits_of_random_decimals(length: int, bits: int, count: int, generator: torch.Generator) -> torch.Tensor:
-    draw = random.Random(int(torch.randint(2**60, (1,), generator=generator)))
-    low, high = 10 ** (length - 1), 10**length
-    texts = "".join(f"{draw.randrange(low, high):0{bits}b}" for _ in range(count))
-    ascii_bits = torch.frombuffer(bytearray(texts.encode()), dtype=torch.uint8).view(count, bits)
-    return (ascii_bits - ord("0")).long().flip(1)
-
-
-def first_of_each(rows: torch.Tensor) -> torch.Tensor:
-    """Indices of the first occurrence of each distinct row, in order."""
-    _, group = torch.unique(rows, dim=0, return_inverse=True)
-    first = torch.full((int(group.max()) + 1,), len(rows))
-    first.scatter_reduce_(0, group, torch.arange(len(rows)), "amin")
-    return first.sort().values
-
-
-def _split_rows(task: Task, rows: torch.Tensor, width: int) -> Operands:
-    """Cut rows into operands and pad each with zeros on its most significant side."""
-    lengths = [width - 1, rows.shape[1] - (width - 1)]
-    return task.widened(rows.split(lengths[: task.operands], dim=1), width)
+    def validation(self, size: int, generator: torch.Generator) -> Batch:
+        """`size` held-out samples of the same distribution."""
+        return self._batch(self._held_out, size, generator)

@@ -9,18 +9,18 @@ import pandas as pd
 import torch
 
 from abcnb.biases import CLOSED
-from abcnb.calibration import AveragedAttention, CalibrationConfig, calibrate
+from abcnb.calibration import AveragedAttention, CalibrationConfig, calibrate_attention
+from abcnb.devices import pick_device
 from abcnb.evaluation import Score
-from abcnb.experiments import Experiment
 from abcnb.layout import Steps
 from abcnb.lines import DIRECTION_NAMES, FRAMES
-from abcnb.panel import Panel, dropdown, picture, slider, table, toggles
-from abcnb.panel_figures import HeadMaps, accuracy_curves, to_png
-from abcnb.panel_html import DIRECTIONS, PANEL_MIME, panel_data, panel_fragment
-from abcnb.retraining import Retraining
-from abcnb.runs import Run
+from abcnb.show.panels.background import Retraining
+from abcnb.show.panels.drawing import HeadMaps, accuracy_curves, to_png
+from abcnb.show.panels.offline import DIRECTIONS, PANEL_MIME, panel_data, panel_fragment
+from abcnb.show.panels.panel import Panel, dropdown, picture, slider, table, toggles
+from abcnb.study.experiments import Experiment
+from abcnb.study.runs import Run
 from abcnb.tasks import Task
-from abcnb.training import pick_device
 
 TESTED_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 20, 30, 60)
 FIRST_TARGET = 20  # digits that the biases are first drawn at
@@ -67,7 +67,7 @@ def lines_of(
         length: target length in digits; operands are padded to one more, and to the training width at least.
         layer: index among the layers that are calibrated; 0 where all share the last one's lines.
     """
-    found = calibrate(average, config)
+    found = calibrate_attention(average, config)
     width = max(task.digits_at(length) + 1, average.layout.width)
     columns = task.layout(width, form)
     rows = torch.arange(task.batch(task.smallest(width), form).target.shape[1])
@@ -75,7 +75,7 @@ def lines_of(
     cross, self_ = cross_bias(rows, columns), self_bias(rows, Steps.all(len(rows)))
     tables = []
     for name, part in (("cross", found.cross_tables[layer]), ("self", found.self_tables[layer])):
-        kept = part.frame().query("kept")
+        kept = part.to_dataframe().query("kept")
         in_operand = (kept["direction"] != 0) & (name == "cross") & (config.frame == "places")
         operand = (kept["segment"] + 1).astype(str).where(in_operand, "")
         direction = kept["direction"].map(DIRECTION_NAMES)

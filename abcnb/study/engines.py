@@ -21,11 +21,10 @@ from typing import Any, Protocol
 
 import torch
 
-from abcnb import results
-from abcnb.carries import evaluations_of
-from abcnb.experiments import Experiment
-from abcnb.runs import Run, fit, is_finished
-from abcnb.training import pick_device
+from abcnb.devices import pick_device
+from abcnb.study import results
+from abcnb.study.experiments import Experiment
+from abcnb.study.runs import Run, evaluations_of, fit, is_finished
 
 ENGINES = ("local", "ray")
 
@@ -38,7 +37,7 @@ class Job:
         experiment: what to train.
         runs: folder of all runs; on a cluster, one that every machine sees.
         lengths: of the test sets, in digits.
-        samples, carry_samples: of the random and of the hard test set at each length; 0 leaves it out.
+        samples, hard_samples: of the random and of the hard test set at each length; 0 leaves it out.
         device: `auto`, `cpu` or `cuda`.
     """
 
@@ -46,7 +45,7 @@ class Job:
     runs: Path
     lengths: tuple[int, ...]
     samples: int
-    carry_samples: int
+    hard_samples: int
     device: str
 
     @property
@@ -56,7 +55,7 @@ class Job:
 
     def tests(self) -> list[tuple[str, int, int]]:
         """(test set, length, samples) of every evaluation."""
-        return evaluations_of(self.lengths, self.samples, self.carry_samples)
+        return evaluations_of(self.lengths, self.samples, self.hard_samples)
 
     def known(self) -> list[dict]:
         """Its rows of accuracy.csv, as far as they are measured; none where the run is unfinished or damaged."""

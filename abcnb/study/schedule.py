@@ -13,11 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from abcnb import results
-from abcnb.engines import Ended, Engine, Job
-from abcnb.experiments import Experiment
-from abcnb.methods import settings_of
-from abcnb.runs import Run, is_finished, steps_to_do
+from abcnb.study import results
+from abcnb.study.engines import Ended, Engine, Job
+from abcnb.study.experiments import Experiment
+from abcnb.study.methods import settings_of
+from abcnb.study.runs import Run, is_finished, steps_to_do
 
 ATTEMPTS = 2
 
@@ -102,7 +102,7 @@ def run_all(
     csv: Path,
     lengths: Sequence[int],
     samples: int,
-    carry_samples: int,
+    hard_samples: int,
     engine: Engine,
     device: str = "auto",
 ) -> list[str]:
@@ -111,16 +111,16 @@ def run_all(
     Args:
         wanted: the experiments; one that another builds on is done before that other starts.
         runs, csv: where runs and results go.
-        lengths, samples, carry_samples: of the test sets (`Job`).
+        lengths, samples, hard_samples: of the test sets (`Job`).
         engine: what runs them; stopped at the end.
         device: `auto`, `cpu` or `cuda`.
 
     Returns:
         One line for each experiment that failed twice.
     """
-    if samples < 1 and carry_samples < 1:
+    if samples < 1 and hard_samples < 1:
         raise ValueError("expected samples of at least one test set, got none of either")
-    jobs = [Job(e, runs, tuple(lengths), samples, carry_samples, device) for e in dict.fromkeys(wanted)]
+    jobs = [Job(e, runs, tuple(lengths), samples, hard_samples, device) for e in dict.fromkeys(wanted)]
     attempts: dict[Job, int] = {}
     failures: list[str] = []
     failed: set[str] = set()

@@ -102,7 +102,7 @@ def line_strengths(lines: pd.DataFrame, head: int, threshold: float | None = Non
     """The strength d of every line of one head against its offset, one panel a direction; kept lines marked.
 
     Args:
-        lines: from `LineTable.frame()`.
+        lines: from `LineTable.to_dataframe()`.
         head: the head shown.
         threshold: κσ + μ, drawn as a dashed line.
     """

@@ -2,7 +2,7 @@
 
 lengths = [6, 10, 15, 20, 60]        # digits; optional, as is what follows
 samples = 10_000                     # of the random test set, a length
-carry_samples = 1000                 # of the hard one; 0 leaves it out
+hard_samples = 1000                 # of the hard one; 0 leaves it out
 
 [[grid]]                             # any number of blocks; each is a full cross product
 tasks = ["successor", "addition"]
@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from abcnb.carries import SAMPLES as CARRY_SAMPLES
-from abcnb.experiments import Experiment, with_settings
-from abcnb.methods import experiment
-from abcnb.paper import LENGTHS
+from abcnb.study.experiments import Experiment
+from abcnb.study.methods import experiment
+from abcnb.study.published import LENGTHS
+from abcnb.study.settings import with_settings
+from abcnb.testsets import HARD_SAMPLES
 
-_TOP = {"lengths", "samples", "carry_samples", "grid"}
+_TOP = {"lengths", "samples", "hard_samples", "grid"}
 _GRID = {"tasks", "methods", "seeds", "presets", "overrides"}
 
 
@@ -33,7 +34,7 @@ class Sweep:
     experiments: tuple[Experiment, ...]
     lengths: tuple[int, ...]
     samples: int
-    carry_samples: int
+    hard_samples: int
 
 
 def read_sweep(file: Path, preset: str = "") -> Sweep:
@@ -54,9 +55,9 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
     lengths, samples = content.get("lengths", list(LENGTHS)), content.get("samples", 10_000)
     if not _whole_numbers(lengths, 1) or not _whole_numbers([samples], 1):
         raise ValueError(f"expected lengths and samples of at least 1 in {file}, got {lengths} and {samples}")
-    carry_samples = content.get("carry_samples", CARRY_SAMPLES)
-    if not _whole_numbers([carry_samples], 0):
-        raise ValueError(f"expected carry_samples of at least 0 in {file}, got {carry_samples}")
+    hard_samples = content.get("hard_samples", HARD_SAMPLES)
+    if not _whole_numbers([hard_samples], 0):
+        raise ValueError(f"expected hard_samples of at least 0 in {file}, got {hard_samples}")
     if not isinstance(content.get("grid"), list) or not content["grid"]:
         raise ValueError(f"expected at least one [[grid]] in {file}")
     found: dict[str, Experiment] = {}  # by digest: a model that two blocks ask for is trained and listed once
@@ -66,7 +67,7 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
         block = block | ({"presets": [preset]} if preset else {})
         for wanted in _experiments(block, file, f" of [[grid]] number {number}"):
             found.setdefault(f"{wanted.digest} {wanted.method} {wanted.preset}", wanted)
-    return Sweep(tuple(found.values()), tuple(lengths), samples, carry_samples)
+    return Sweep(tuple(found.values()), tuple(lengths), samples, hard_samples)
 
 
 def _experiments(block: dict, file: Path, where: str) -> list[Experiment]:

@@ -6,7 +6,7 @@ from html import escape
 
 import ipywidgets as widgets
 
-from abcnb.panel_figures import sentence, stacked, to_png
+from abcnb.show.panels.drawing import sentence, stacked, to_png
 
 LABEL_WIDTH = "10.5em"
 _WIDE = {"description_width": LABEL_WIDTH}

@@ -6,20 +6,22 @@ Runs on a CPU too, at a reduced size: that is how it is tested.
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from multiprocessing.synchronize import Barrier
 
 import torch
-import torch.nn.functional as F
 from torch import multiprocessing, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from abcnb.bench import TorchDecoder, step_flops
-from abcnb.experiments import Experiment
-from abcnb.methods import experiment
+from abcnb.bench.cpu import TorchDecoder, step_flops
+from abcnb.devices import hardware
 from abcnb.model import Transformer, compiled
-from abcnb.runs import TaskData, build_model, hardware, written_biases
+from abcnb.study.experiments import Experiment
+from abcnb.study.methods import experiment
+from abcnb.study.runs import new_model, written_biases
 from abcnb.tasks import Batch
+from abcnb.training import in_bf16, optimizer_of, training_step
 
 Step = Callable[[], object]
 
@@ -53,25 +55,17 @@ def _seeds(e: Experiment, count: int) -> list[Experiment]:
 
 def _build(e: Experiment, device: torch.device) -> Transformer:
     torch.manual_seed(e.seed)
-    return build_model(e, *written_biases(e)).to(device).train()
+    return new_model(e, written_biases(e)).to(device).train()
 
 
-def training_step(model: nn.Module, e: Experiment, device: torch.device) -> Step:
-    """A step as `training.train` makes it, its batch drawn on the device, in bf16 where that is a GPU."""
-    data, generator = TaskData(e, device), torch.Generator(device).manual_seed(e.seed)
-    trained = list(model.parameters())
-    optimizer = torch.optim.AdamW(trained, e.training.learning_rate, fused=True)
+def step_of(model: nn.Module, e: Experiment, device: torch.device) -> Step:
+    """A step as `training.train` makes it after warm-up, its batch drawn on the device."""
+    data, generator = e.data(device), torch.Generator(device).manual_seed(e.seed)
+    config, optimizer = e.training, optimizer_of(model, e.training)
 
     def step() -> torch.Tensor:
-        batch = data.train(e.training.batch_size, generator)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-            logits = model(batch)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.target.flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(trained, e.training.clip)
-        optimizer.step()
-        return loss.detach()
+        batch = data.train(config.batch_size, generator)
+        return training_step(model, optimizer, batch, config, config.warmup_steps)
 
     return step
 
@@ -89,7 +83,7 @@ def step_of_all(models: list[Transformer], es: list[Experiment], device: torch.d
     Returns:
         A step; it returns the losses, [models].
     """
-    data = [TaskData(e, device) for e in es]
+    data = [e.data(device) for e in es]
     generators = [torch.Generator(device).manual_seed(e.seed) for e in es]
     config, base = es[0].training, models[0]
     weights, buffers = stack_module_state(models)
@@ -97,9 +91,8 @@ def step_of_all(models: list[Transformer], es: list[Experiment], device: torch.d
     optimizer = torch.optim.AdamW(trained, config.learning_rate, fused=True)
 
     def loss_of(one, buffer, source, target, layout) -> torch.Tensor:
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-            logits = functional_call(base, (one, buffer), (Batch(source, target, layout),))
-        return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten())
+        forward = partial(functional_call, base, (one, buffer))
+        return loss_of(lambda batch: forward((batch,)), Batch(source, target, layout), in_bf16(config, device))
 
     def step() -> torch.Tensor:
         batches = [d.train(config.batch_size, g) for d, g in zip(data, generators, strict=True)]
@@ -120,7 +113,7 @@ def step_of_all(models: list[Transformer], es: list[Experiment], device: torch.d
 def _train_in_process(e: Experiment, device: str, steps: int, barrier: Barrier) -> None:
     torch.set_num_threads(1)
     where = torch.device(device)
-    step = training_step(_build(e, where), e, where)
+    step = step_of(_build(e, where), e, where)
     step()
     _wait(where)
     barrier.wait()
@@ -165,7 +158,7 @@ def bench_step(e: Experiment, device: torch.device, steps: int, size: int) -> li
         f"{str(dtype).removeprefix('torch.')} matrix rate {rate / 1e12:.2f} TFLOP/s"
     ]
     for name, form in forms.items():
-        taken = step_seconds(training_step(form, e, device), device, steps)
+        taken = step_seconds(step_of(form, e, device), device, steps)
         share = 100 * flops / taken / rate
         lines.append(f"  {name}: {1 / taken:.1f} steps/s, {share:.0f}% of the matrix rate")
     return lines
@@ -174,7 +167,7 @@ def bench_step(e: Experiment, device: torch.device, steps: int, size: int) -> li
 def bench_seeds(e: Experiment, device: torch.device, count: int, steps: int) -> list[str]:
     """Model steps a second of several seeds: one after another, in one program, in processes."""
     es = _seeds(e, count)
-    alone = step_seconds(training_step(_build(e, device), e, device), device, steps)
+    alone = step_seconds(step_of(_build(e, device), e, device), device, steps)
     together = step_seconds(step_of_all([_build(x, device) for x in es], es, device), device, steps)
     apart = seconds_in_processes(es, device, steps)
     taken = {"one after another": count * alone, "in one program (vmap)": together, "in processes": apart}

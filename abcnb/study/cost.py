@@ -5,7 +5,7 @@ backward pass costs twice the forward pass: gradients of activations and of weig
 gradients, so there it costs as much as the forward pass.
 """
 
-from abcnb.experiments import Experiment
+from abcnb.study.experiments import Experiment
 
 
 def forward_flops(experiment: Experiment, width: int) -> int:

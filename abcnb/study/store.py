@@ -8,20 +8,22 @@ reports/results/learning.csv  every validation of the runs behind those scores
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
-from abcnb import results
-from abcnb.carries import sample_count
+from abcnb.devices import pick_device
 from abcnb.evaluation import Score
-from abcnb.experiments import Experiment
-from abcnb.methods import settings_of
-from abcnb.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, run_of
-from abcnb.training import pick_device, write_atomically
+from abcnb.files import write_atomically
+from abcnb.study import results
+from abcnb.study.experiments import Experiment
+from abcnb.study.fingerprint import fingerprint, older
+from abcnb.study.methods import settings_of
+from abcnb.study.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, run_of
+from abcnb.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
 ROUNDED = "rounded"  # folder among the runs for copies of committed ones
@@ -67,9 +69,11 @@ def _adopt(committed: Path, folder: Path) -> None:
 class Store:
     """Trained models and measured scores, from the cheapest place that has them.
 
+    What comes from a store is printed once, with its date and the code that it is of.
+
     Attributes:
         runs: folder of all runs; what is trained lands here.
-        reports: folder of what is committed, or None to use nothing of it.
+        reports: folder of what is committed, or None to use nothing of it, nor runs of other code.
         device: `auto`, `cpu` or `cuda`, for training and evaluation.
         progress: show progress bars while training.
     """
@@ -78,6 +82,25 @@ class Store:
     reports: Path | None
     device: str = "auto"
     progress: bool = True
+    _said: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    @property
+    def _fresh(self) -> bool:
+        return self.reports is None
+
+    def _say(self, codes: set[str]) -> None:
+        """One line, once, on what is of other code than this."""
+        unsaid, switch = codes - self._said, "stored=False (`python -m abcnb reports --fresh`)"
+        self._said.update(unsaid)
+        if line := older(unsaid, switch):
+            print(line)
+
+    def _is_trained(self, experiment: Experiment) -> bool:
+        """Whether there is a run of it that may be used as it is."""
+        folder = self.runs / experiment.digest
+        if not is_finished(folder):
+            return False
+        return not self._fresh or run_of(experiment, folder).code == fingerprint()
 
     def _committed(self, experiment: Experiment) -> Path:
         return self.reports / "models" / experiment.digest
@@ -90,13 +113,17 @@ class Store:
         """
         trained = is_finished(self.runs / experiment.digest)
         if trained or not self.reports or not is_finished(self._committed(experiment)):
-            return fit(experiment, self.runs, self.device, self.progress)
+            run = fit(experiment, self.runs, self.device, self.progress, fresh=self._fresh)
+            self._say({run.code})
+            return run
         folder = self.runs / ROUNDED / experiment.digest
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f".{experiment.digest}.lock"):
             if not is_finished(folder):
                 _adopt(self._committed(experiment), folder)
-        return run_of(experiment, folder)
+        run = run_of(experiment, folder)
+        self._say({run.code})
+        return run
 
     def _rows(self, file: str, experiment: Experiment):
         """Rows of a committed CSV that belong to an experiment."""
@@ -112,17 +139,19 @@ class Store:
 
     def history(self, experiment: Experiment) -> list[dict]:
         """Validations over training: step, seconds, loss, exact_match (percent), digit_error_rate."""
-        if not is_finished(self.runs / experiment.digest):
+        if not self._is_trained(experiment):
             rows = self._rows("learning.csv", experiment)
             if rows is not None:
+                self._say(set(rows["code"]))
                 return rows[results.LEARNED].to_dict("records")
         return self.run(experiment).metrics["history"]
 
     def cost(self, experiment: Experiment) -> dict:
         """What training it took: parameters (trained ones), steps, seconds."""
-        if not is_finished(self.runs / experiment.digest):
+        if not self._is_trained(experiment):
             rows = self._rows("accuracy.csv", experiment)
             if rows is not None:
+                self._say(set(rows["code"]))
                 first = rows.iloc[0]
                 return {
                     "parameters": int(first["parameters"]),
@@ -136,18 +165,19 @@ class Store:
         self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000, test_set: str = "random"
     ) -> list[Score]:
         """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
-        trained = is_finished(self.runs / experiment.digest)
-        rows = None if trained else self._rows("accuracy.csv", experiment)
+        rows = None if self._is_trained(experiment) else self._rows("accuracy.csv", experiment)
         known = {} if rows is None else {
-            row.length: Score(row.length, row.samples, row.correct, row.wrong_digits, row.digits)
+            row.length: Score(row.length, row.samples, row.correct, row.wrong_digits, row.digits, row.code)
             for row in rows[rows["test_set"] == test_set].itertuples()
         }  # fmt: skip
         found = []
         for length in lengths:
             score = known.get(length)
             if score is None or score.samples != sample_count(experiment.get_task(), length, samples, test_set):
-                score = self.run(experiment).evaluate(length, samples, test_set, pick_device(self.device))
+                run, where = self.run(experiment), pick_device(self.device)
+                score = run.evaluate(length, samples, test_set, where, self._fresh)
             found.append(score)
+        self._say({score.code for score in found})
         return found
 
     def table(

@@ -1,0 +1,198 @@
+"""The idea on one page: interpolate, calibrate, retrain, evaluate. In memory; nothing is read or written.
+
+    data = TrainingData("successor")      numbers of at most six digits
+    plain = interpolate(data)             a plain Transformer, right at the lengths it was trained on
+    lines = calibrate(plain, data)        the lines that its attention follows
+    model = retrain(data, lines)          a new Transformer that sees nothing else
+    evaluate(model, data, [6, 20, 60])    exact match at lengths it never met
+
+Windows written by hand (ABS) are lines too: `retrain(data, windows(heads=8, segments=1))`. What trains a model for the
+tables (`study.runs`) calls these same functions and adds folders, checkpoints and locks.
+
+Source: paper, section 4 and appendix D (ABC), appendix C.4 (ABS).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from abcnb import evaluation
+from abcnb.biases import NO_BIASES, Biases
+from abcnb.calibration import (
+    AveragedAttention,
+    Calibration,
+    CalibrationConfig,
+    average_attention,
+    calibrate_attention,
+)
+from abcnb.evaluation import Score
+from abcnb.lora import LoRAConfig, add_adapters
+from abcnb.model import ModelConfig, Transformer
+from abcnb.numbers import TrainingData
+from abcnb.tasks import Task
+from abcnb.training import TrainingConfig, train
+
+# What is calibrated, and what is retrained: the same sizes, other positions. Sinusoidal positions are new at every
+# new length; places modulo 3 are not.
+PLAIN = ModelConfig(decoder_layers=2, position="sinusoidal")
+WITH_LINES = replace(PLAIN, position="cyclic-places", random_phase=True)
+TRAINING = TrainingConfig(steps=1000, learning_rate=2e-3)
+CALIBRATION = CalibrationConfig()
+CALIBRATION_BATCHES, CALIBRATION_BATCH_SIZE = 16, 256
+
+
+def new_model(
+    task: Task,
+    config: ModelConfig,
+    seed: int,
+    biases: Biases = NO_BIASES,
+    adapted: dict[str, torch.Tensor] | None = None,
+    lora: LoRAConfig | None = None,
+) -> Transformer:
+    """A freshly initialised model, the same for the same seed; the global generator is left as it was.
+
+    Args:
+        task: whose tokens it tells apart.
+        config: sizes and positions.
+        seed: of the initialisation.
+        biases: of self- and of cross-attention.
+        adapted, lora: the weights of a trained model, which are frozen, and the adapters that it gets.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Transformer(config, task.vocabulary_size, *biases)
+        if adapted:
+            model.load_state_dict(adapted)
+        if lora:
+            add_adapters(model, lora)
+        return model
+
+
+def fit(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
+    """Train a new model on `data.device`; `watch` as of `training.train`."""
+    model = model.to(data.device)
+    model.history = train(model, data, training, seed, **watch)
+    return model.eval()
+
+
+def interpolate(
+    data: TrainingData, model: ModelConfig = PLAIN, training: TrainingConfig = TRAINING, seed: int = 0, **watch
+) -> Transformer:
+    """A plain model, trained until it is right at the lengths it was trained on.
+
+    Args:
+        data: what it is trained on.
+        model: sizes and positions.
+        training: steps, batch size, learning rate.
+        seed: of initialisation, batches and dropout.
+        **watch: `progress`, `label`, `on_validation`, `folder`, as of `training.train`.
+
+    Returns:
+        The model in evaluation mode; its `history` holds the validations.
+    """
+    return fit(new_model(data.task, model, seed), data, training, seed, **watch)
+
+
+def attention_of(
+    model: Transformer, data: TrainingData, what: str = "weights", seed: int = 0
+) -> AveragedAttention:
+    """A trained model's attention, averaged over 4,096 of its training samples.
+
+    Args:
+        model: the model; it is put in evaluation mode.
+        data: what it was trained on.
+        what: `weights` or `scores`.
+        seed: of the samples.
+
+    Source: paper, appendix D, step 1.
+    """
+    generator = torch.Generator(device=data.device).manual_seed(seed + 2)
+    batches = [data.train(CALIBRATION_BATCH_SIZE, generator) for _ in range(CALIBRATION_BATCHES)]
+    return average_attention(model, batches, what)
+
+
+def calibrate(
+    model: Transformer, data: TrainingData, config: CalibrationConfig = CALIBRATION, seed: int = 0
+) -> Calibration:
+    """The lines that a trained model's attention follows.
+
+    Args:
+        model: an interpolating model.
+        data: what it was trained on.
+        config: the threshold κ, the directions searched, and the other choices.
+        seed: of the samples whose attention is averaged.
+
+    Returns:
+        The line biases of self- and cross-attention, and the tables they were chosen from.
+    """
+    return calibrate_attention(attention_of(model, data, config.average, seed), config)
+
+
+def retrain(
+    data: TrainingData,
+    lines: Calibration | Biases,
+    model: ModelConfig = WITH_LINES,
+    training: TrainingConfig = TRAINING,
+    seed: int = 0,
+    **watch,
+) -> Transformer:
+    """A new model that attends to nothing but what lies on the lines.
+
+    Args:
+        data: what it is trained on.
+        lines: found by `calibrate`, or written by hand (`lines.windows`).
+        model, training, seed, **watch: as of `interpolate`.
+
+    Returns:
+        The model in evaluation mode; its `history` holds the validations.
+    """
+    biases = Biases(lines.self_biases, lines.cross_biases)
+    return fit(new_model(data.task, model, seed, biases), data, training, seed, **watch)
+
+
+def adapt(
+    data: TrainingData,
+    plain: Transformer,
+    lora: LoRAConfig,
+    biases: Biases = NO_BIASES,
+    training: TrainingConfig = TRAINING,
+    seed: int = 0,
+    **watch,
+) -> Transformer:
+    """A trained model, frozen, with low-rank adapters that are trained on its queries and keys.
+
+    Args:
+        data: what the adapters are trained on.
+        plain: the trained model; it stays as it is.
+        lora: the adapters.
+        biases: added to its attention, such as those of `calibrate`.
+        training, seed, **watch: as of `interpolate`.
+    """
+    model = new_model(data.task, plain.config, seed, biases, plain.state_dict(), lora)
+    return fit(model, data, training, seed, **watch)
+
+
+def evaluate(
+    model: Transformer,
+    data: TrainingData,
+    lengths: Sequence[int],
+    samples: int = 10_000,
+    test_set: str = "random",
+) -> list[Score]:
+    """Exact match by length.
+
+    Args:
+        model: any trained model.
+        data: what it was trained on: its task, form and width.
+        lengths: of the operands, in digits.
+        samples: the most for each length.
+        test_set: `random` or `hard`.
+
+    Raises:
+        ValueError: unknown test set, or a length or sample count below 1.
+    """
+    return [
+        evaluation.evaluate(model, data.task, data.form, length, samples, test_set, data.width)
+        for length in lengths
+    ]

@@ -1,0 +1,72 @@
+"""The fingerprint of the code that decides a number, so that no number is shown as newer than it is.
+
+It is a hash of the syntax of the modules below: comments, docstrings and layout change nothing, every other change
+does. A run keeps it, and so does every row of the CSV files.
+"""
+
+import ast
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+import abcnb
+
+DECIDING = (
+    "tokens", "layout", "tasks", "numbers", "testsets", "biases", "lines", "distance_biases", "positions", "model",
+    "attention", "calibration", "lora", "training", "evaluation", "pipeline",
+)  # fmt: skip
+UNKNOWN = "unknown"  # of what was made before there were fingerprints
+
+
+def syntax(source: str) -> str:
+    """A text of a program's syntax tree, without docstrings, the same in every version of Python."""
+    return _canonical(ast.parse(source))
+
+
+def _canonical(node: object) -> str:
+    if isinstance(node, list):
+        return "[" + ",".join(map(_canonical, node)) + "]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    parts = dict(ast.iter_fields(node))
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+        parts["body"] = parts["body"][1:]
+    # Fields that are empty are left out: versions of Python differ in which ones there are.
+    kept = ",".join(f"{name}={_canonical(value)}" for name, value in parts.items() if value not in (None, []))
+    return f"{type(node).__name__}({kept})"
+
+
+def fingerprint_of(sources: dict[str, str]) -> str:
+    """Twelve hexadecimal digits for modules by name and source text."""
+    digest = hashlib.sha256()
+    for name in sorted(sources):
+        digest.update(f"{name}\0{syntax(sources[name])}\0".encode())
+    return digest.hexdigest()[:12]
+
+
+@lru_cache(maxsize=1)
+def fingerprint() -> str:
+    """The fingerprint of this code."""
+    folder = Path(abcnb.__file__).parent
+    return fingerprint_of({name: (folder / f"{name}.py").read_text(encoding="utf-8") for name in DECIDING})
+
+
+def joint(trained: str, measured: str) -> str:
+    """The fingerprint of a score: of the code that trained the model and, where it is another, that measured it."""
+    return trained if trained == measured else f"{trained}+{measured}"
+
+
+def older(codes: set[str], switch: str, what: str = "stored results") -> str:
+    """One line on results of other code than this; empty where there are none.
+
+    Args:
+        codes: fingerprints of the results.
+        switch: what computes anew.
+        what: the results' name in the line.
+    """
+    others = sorted(codes - {fingerprint()})
+    if not others:
+        return ""
+    return (
+        f"Note: {what} are of other code ({', '.join(others)}; this is {fingerprint()}). {switch} computes anew."
+    )

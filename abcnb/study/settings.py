@@ -1,0 +1,87 @@
+"""Settings, `key=value`, that change an experiment; keys have dots for nested configs: `training.steps=200`.
+
+Our own 50 lines and no library: OmegaConf reads such lists too, but has no tuples, knows nothing of settings that two
+models share, and its messages would have to be rewritten one by one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any
+
+from abcnb.study.experiments import Experiment, from_dict
+
+LABELS = ("task", "method", "preset")  # what settings leave alone
+SHARED = ("seed", "base", "form", "width", "model.heads")  # with the interpolating model
+
+
+def sets_both(key: str, adapted: bool) -> bool:
+    """Whether a setting is of the interpolating model too; one that is adapted by LoRA shares all of `model`."""
+    return key in SHARED or (adapted and key.startswith("model."))
+
+
+def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
+    """Apply `key=value` settings, keys with dots for nested configs, e.g. `training.steps=200`.
+
+    `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the two models share (the
+    seed, base, form, width and heads; with LoRA all of `model`) is set for both by the plain key.
+
+    Raises:
+        ValueError: not `key=value`, an unknown key, a value of the wrong type, or an experiment that cannot be.
+    """
+    content = asdict(experiment)
+    for setting in settings:
+        key, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals:
+            raise ValueError(f"expected a setting of the form key=value, got {setting!r}")
+        _set(content, key, text)
+        if content["interpolation"] and sets_both(key, bool(content["lora"])):
+            _set(content["interpolation"], key, text)
+    return from_dict(Experiment, content)
+
+
+def _set(content: dict, key: str, text: str) -> None:
+    """Set one value of an experiment's JSON form, in place."""
+    *parents, name = key.split(".")
+    for parent in parents:
+        if parent in content and content[parent] is None:
+            raise ValueError(f"expected a key that this method has, got {key!r}: it has no {parent}")
+        if not isinstance(content.get(parent), dict):
+            raise ValueError(f"expected a key among {_keys(content)}, got {key!r}")
+        content = content[parent]
+    if name not in content or name in LABELS:
+        raise ValueError(f"expected a key among {_keys(content)}, got {key!r}")
+    current = content[name]
+    if current is None or isinstance(current, dict):
+        inner = f" such as {name}.{next(iter(current))}" if current else ""
+        raise ValueError(f"expected a key with a single value{inner}, got {key!r}")
+    content[name] = _parse(current, text, key)
+
+
+def _keys(content: dict) -> str:
+    return ", ".join(name for name in content if name not in LABELS)
+
+
+def _parse(current: Any, text: str, key: str) -> Any:
+    kind = type(current)
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind is tuple:
+            return tuple(int(part) for part in text.strip("()[]").split(",") if part.strip())
+        return kind(text)
+    except (ValueError, KeyError):
+        name = {tuple: "integers separated by commas", bool: "true or false"}.get(kind, kind.__name__)
+        raise ValueError(f"expected {name} for {key}, got {text!r}") from None
+
+
+def differences(before: Any, after: Any, prefix: str = "") -> list[str]:
+    """The settings that make one experiment or config of another, labels left out."""
+    found = []
+    for part in fields(after):
+        old, new, name = getattr(before, part.name), getattr(after, part.name), f"{prefix}{part.name}"
+        if is_dataclass(new) and is_dataclass(old):
+            found += differences(old, new, f"{name}.")
+        elif new != old and part.name not in ("method", "preset"):
+            text = ",".join(map(str, new)) if isinstance(new, tuple) else str(new)
+            found.append(f"{name}={text}")
+    return found
