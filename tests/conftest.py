@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from abcnb.study.methods import experiment
-from abcnb.study.runs import TaskData, build_model, fit, written_biases
+from abcnb.study.runs import fit, new_model, written_biases
 from abcnb.training import TrainingConfig, train
 
 torch.set_num_threads(1)
@@ -51,13 +50,13 @@ def successors():
     wanted = experiment("successor", "abs-place", "smoke")
     models = {}
     for name, steps in (("untrained", 0), ("half-trained", 50), ("well-trained", 400)):
-        models[name] = build_model(wanted, *written_biases(wanted))
+        models[name] = new_model(wanted, written_biases(wanted))
         if steps:
             config = TrainingConfig(
                 steps=steps, batch_size=32, learning_rate=5e-3, warmup_steps=10,
                 validate_every=1000, validation_samples=8,
             )  # fmt: skip
-            train(models[name], TaskData(replace(wanted, training=config)), config, seed=0, progress=False)
+            train(models[name], wanted.data(), config, seed=0, progress=False)
     return wanted.get_task(), models
 
 

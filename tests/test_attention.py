@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from abcnb.attention import by_distance, reading, record, share_on_place
+from abcnb.biases import NO_BIASES, Biases
 from abcnb.lines import cross_window
 from abcnb.study.methods import experiment
-from abcnb.study.runs import build_model, written_biases
+from abcnb.study.runs import new_model, written_biases
 from abcnb.tasks import get_task
 from abcnb.testsets import random_operands
 
@@ -28,7 +29,7 @@ def test_the_share_of_aligned_operands():
 def test_a_window_without_past_puts_all_attention_on_the_place():
     wanted = experiment("successor", "abs-nope", "smoke")
     selves, _ = written_biases(wanted)
-    model = build_model(wanted, selves, (cross_window(wanted.model.heads, 1, w=0),))
+    model = new_model(wanted, Biases(selves, (cross_window(wanted.model.heads, 1, w=0),)))
     task = get_task("successor")
     read = reading(model, task.batch(random_operands(task, 9, 20)))
     torch.testing.assert_close(read.share, torch.ones(wanted.model.heads, 10))
@@ -38,7 +39,7 @@ def test_a_window_without_past_puts_all_attention_on_the_place():
 def test_the_recorded_bias_is_what_lies_between_scores_and_weights():
     for method in ("rpe", "abs-place", "alibi", "vanilla"):
         wanted = experiment("addition", method, "smoke")
-        model = build_model(wanted, *written_biases(wanted))
+        model = new_model(wanted, written_biases(wanted))
         task = wanted.get_task()
         batch = task.batch(random_operands(task, 4, 3), wanted.form)
         weights, scores, bias = (record(model, batch, what) for what in ("weights", "scores", "bias"))
@@ -55,7 +56,7 @@ def test_by_distance_averages_diagonals():
 
 def test_recording_something_else_is_an_error():
     wanted = experiment("successor", "nope", "smoke")
-    model = build_model(wanted, (), ())
+    model = new_model(wanted, NO_BIASES)
     task = wanted.get_task()
     with pytest.raises(ValueError, match="weights, scores or bias"):
         record(model, task.batch(random_operands(task, 4, 3)), "queries")

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from abcnb.bench.gpu import bench_gpu, bench_seeds, step_of_all, training_step
-from abcnb.study.experiments import with_settings
+from abcnb.bench.gpu import bench_gpu, bench_seeds, step_of, step_of_all
 from abcnb.study.methods import experiment
-from abcnb.study.runs import TaskData, build_model, written_biases
+from abcnb.study.runs import new_model, written_biases
+from abcnb.study.settings import with_settings
 from abcnb.training import train
 
 CPU = torch.device("cpu")
@@ -22,13 +22,13 @@ def reduced(method="vanilla", seed=0, *more):
 
 def built(e):
     torch.manual_seed(e.seed)
-    return build_model(e, *written_biases(e)).train()
+    return new_model(e, written_biases(e)).train()
 
 
 @pytest.mark.parametrize("method", ["vanilla", "abs-cpi"])
 def test_seeds_in_one_program_learn_what_each_learns_alone(method):
     seeds = [reduced(method, seed) for seed in range(3)]
-    alone = [training_step(built(e), e, CPU) for e in seeds]
+    alone = [step_of(built(e), e, CPU) for e in seeds]
     together = step_of_all([built(e) for e in seeds], seeds, CPU)
     for _ in range(4):
         torch.testing.assert_close(together(), torch.stack([step() for step in alone]), rtol=1e-4, atol=1e-5)
@@ -40,14 +40,14 @@ def test_the_step_that_is_timed_is_that_of_training():
     class Enough(Exception):
         pass
 
-    def stop(steps):
-        assert steps == 3
+    def stop(history):
+        assert history[-1]["step"] == 3
         raise Enough
 
     trained, timed = built(e), built(e)
     with pytest.raises(Enough):
-        train(trained, TaskData(e), e.training, e.seed, progress=False, listener=stop)
-    step = training_step(timed, e, CPU)
+        train(trained, e.data(), e.training, e.seed, progress=False, on_validation=stop)
+    step = step_of(timed, e, CPU)
     for _ in range(3):
         step()
     for name, weight in timed.named_parameters():
@@ -77,7 +77,7 @@ def test_all_of_it_on_a_gpu():
 @pytest.mark.parametrize("method", ["vanilla", "abs-place", "randomized", "coupled"])
 def test_no_training_step_waits_for_the_gpu(task, method):
     e, card = experiment(task, method, "smoke"), torch.device("cuda")
-    step = training_step(built(e).to(card), e, card)
+    step = step_of(built(e).to(card), e, card)
     step()  # what is made once for a device may wait
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -5,11 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abcnb.bench.algorithm1 import algorithm_1, cells_of_line, line_values
 from abcnb.calibration import (
     AveragedAttention,
     CalibrationConfig,
     average_attention,
-    calibrate,
+    calibrate_attention,
     line_families,
     line_table,
     to_bias,
@@ -18,7 +19,6 @@ from abcnb.layout import Steps, natural_layout, unary_layout
 from abcnb.lines import Line
 from abcnb.model import ModelConfig, Recording, Transformer
 from abcnb.tasks import get_task
-from tests.reference.algorithm1 import algorithm_1, cells_of_line, line_values
 
 INF = float("inf")
 
@@ -250,7 +250,7 @@ def test_kappa_of_self_and_cross_attention_are_separate():
 
 def test_table_as_data_frame():
     attention = torch.cat([SMALL, -SMALL])
-    frame = table_of(attention, (1,), paper(kappa_cross=0.5)).frame()
+    frame = table_of(attention, (1,), paper(kappa_cross=0.5)).to_dataframe()
     assert list(frame.columns) == [
         "head",
         "direction",
@@ -273,7 +273,7 @@ def test_table_tells_segments_apart():
     """Δ = −1 within a and b, vertical lines once."""
     layout = natural_layout(2)
     config = CalibrationConfig()
-    frame = table_of(torch.rand(1, 3, 7), (-1, 0), config, layout).frame()
+    frame = table_of(torch.rand(1, 3, 7), (-1, 0), config, layout).to_dataframe()
     assert frame.groupby(["direction", "segment"]).size().to_dict() == {(-1, 0): 6, (-1, 1): 6, (0, 0): 3}
     # lines of a, places −1 … 2 over three rows: offsets −3 to 2, with 1 to 3 cells
     of_a = frame[(frame["direction"] == -1) & (frame["segment"] == 0)]
@@ -400,7 +400,7 @@ def test_uniform_attention_has_no_pattern(m, n, directions):
     assert calibrated(attention, directions, paper(kappa_cross=0.87)).transparent_heads == (0,)
 
 
-# calibrate() and average_attention()
+# calibrate_attention() and average_attention()
 
 
 def synthetic_average():
@@ -417,7 +417,7 @@ def synthetic_average():
 
 
 def test_calibrate_reads_the_last_layer():
-    found = calibrate(synthetic_average(), CalibrationConfig())
+    found = calibrate_attention(synthetic_average(), CalibrationConfig())
     assert len(found.self_biases) == len(found.cross_biases) == 1
     assert found.cross_biases[0].lines == (
         Line(0, "places", -1, 1, 0, 0.0),
@@ -428,21 +428,21 @@ def test_calibrate_reads_the_last_layer():
 
 
 def test_calibrate_reads_each_layer():
-    found = calibrate(synthetic_average(), CalibrationConfig(layer="each"))
+    found = calibrate_attention(synthetic_average(), CalibrationConfig(layer="each"))
     assert [bias.lines[0].segment for bias in found.cross_biases] == [0, 1]
     assert [bias.lines[0].direction for bias in found.self_biases] == [1, 0]
     assert len(found.self_tables) == len(found.cross_tables) == 2
 
 
 def test_calibrate_passes_its_rules_on():
-    found = calibrate(synthetic_average(), CalibrationConfig(frame="columns", closed_rows="transparent"))
+    found = calibrate_attention(synthetic_average(), CalibrationConfig(frame="columns", closed_rows="transparent"))
     assert found.cross_biases[0].closed_rows == "transparent"
     assert {line.frame for line in found.cross_biases[0].lines} == {"columns"}
 
 
 def test_calibrated_biases_train_a_model():
     """The biases fit a model of as many heads, at a larger width."""
-    found = calibrate(synthetic_average(), CalibrationConfig())
+    found = calibrate_attention(synthetic_average(), CalibrationConfig())
     config = ModelConfig(heads=2, d_model=16, d_ff=16, decoder_layers=2)
     model = Transformer(config, 15, found.self_biases, found.cross_biases)
     digits = torch.randint(5, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -481,7 +481,7 @@ def test_model_to_bias_end_to_end():
     model = Transformer(ModelConfig(heads=2, d_model=16, d_ff=16, decoder_layers=2), 15)
     digits = torch.randint(5, (2, 8, 4))
     average = average_attention(model, [get_task("addition").batch((digits[0], digits[1]))])
-    found = calibrate(average, CalibrationConfig())
+    found = calibrate_attention(average, CalibrationConfig())
     assert set(range(2)) == {line.head for line in found.cross_biases[0].lines}
     assert found.cross_biases[0](torch.arange(21), natural_layout(20)).shape == (2, 21, 43)
 

@@ -207,17 +207,17 @@ def test_predict_refuses_what_is_not_a_number_of_the_task(cli, vanilla_run, pari
 
 
 def test_evaluate_refuses_an_unknown_test_set_or_length(cli, vanilla_run):
-    assert_refused(cli("evaluate", vanilla_run.folder, "--test-set", "hard"), "random, carry", "'hard'")
+    assert_refused(cli("evaluate", vanilla_run.folder, "--test-set", "carry"), "random, hard", "'carry'")
     assert_refused(cli("evaluate", vanilla_run.folder, "--lengths", "-3"), "'-3'")
 
 
 def test_evaluate_by_kind_adds_up_to_the_hard_test_set(cli, vanilla_run):
     _, out, _ = cli(
-        "evaluate", vanilla_run.folder, "--test-set", "carry", "--by-kind", "--lengths", "3", "--samples", "50"
+        "evaluate", vanilla_run.folder, "--test-set", "hard", "--by-kind", "--lengths", "3", "--samples", "50"
     )
     lines = [line.split() for line in out.splitlines()]
     assert {line[0] for line in lines} == {"3"} and len(lines) == 5
-    whole = vanilla_run.evaluate(3, 50, "carry")
+    whole = vanilla_run.evaluate(3, 50, "hard")
     counts = [[int(word) for word in line if word.isdecimal()] for line in lines]
     assert sum(c[1] for c in counts) == whole.correct and sum(c[2] for c in counts) == whole.samples
     assert sum(c[3] for c in counts) == whole.wrong_digits

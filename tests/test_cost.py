@@ -6,10 +6,11 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from abcnb.biases import NO_BIASES
 from abcnb.study.cost import forward_flops, training_flops
-from abcnb.study.experiments import with_settings
 from abcnb.study.methods import experiment
-from abcnb.study.runs import TaskData, build_model, written_biases
+from abcnb.study.runs import new_model, written_biases
+from abcnb.study.settings import with_settings
 
 
 @pytest.mark.parametrize(
@@ -26,8 +27,8 @@ from abcnb.study.runs import TaskData, build_model, written_biases
 )
 def test_counts_are_those_of_the_model(task, method, settings):
     wanted = with_settings(experiment(task, method), settings)
-    model = build_model(wanted, *written_biases(wanted))
-    batch = TaskData(wanted).train(3, torch.Generator().manual_seed(0))
+    model = new_model(wanted, written_biases(wanted))
+    batch = wanted.data().train(3, torch.Generator().manual_seed(0))
     # Fused kernels are not counted on a CPU.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         logits = model(batch)
@@ -40,9 +41,9 @@ def test_counts_are_those_of_the_model(task, method, settings):
 def test_frozen_weights_need_no_gradients():
     """The counter and ours differ by what the first layer's and the adapters' own gradients take."""
     wanted = experiment("addition", "lora")
-    adapted = build_model(wanted.interpolation, (), ()).state_dict()
-    model = build_model(wanted, (), (), adapted)
-    batch = TaskData(wanted).train(3, torch.Generator().manual_seed(0))
+    adapted = new_model(wanted.interpolation, NO_BIASES).state_dict()
+    model = new_model(wanted, NO_BIASES, adapted)
+    batch = wanted.data().train(3, torch.Generator().manual_seed(0))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         F.cross_entropy(model(batch).flatten(0, 1), batch.target.flatten()).backward()
     own = (training_flops(wanted) - training_flops(wanted.interpolation)) / wanted.training.steps / 256 * 3

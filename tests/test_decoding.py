@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from abcnb.biases import ALiBi
 from abcnb.decoding import greedy_decode
+from abcnb.distance_biases import ALiBi
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import ModelConfig, Transformer
-from abcnb.positions import POSITIONS
+from abcnb.positions import SCHEMES
 from abcnb.tasks import Batch, get_task
 
 WIDTH, HEADS = 9, 2
@@ -63,7 +63,7 @@ def make(position, bias, form="natural", encoder_layers=0):
 
 
 @pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("position", SCHEMES)
 def test_cached_decoding_writes_what_uncached_decoding_writes(position, bias):
     for form in ("natural", "aligned"):
         model, batch = make(position, bias, form)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb import evaluation
-from abcnb.biases import ALiBi
 from abcnb.decoding import greedy_decode
+from abcnb.distance_biases import ALiBi
 from abcnb.evaluation import Score, count_errors, count_errors_in_chunks, evaluate, wilson_interval
 from abcnb.layout import Steps
 from abcnb.lines import Line, LineBias, cross_window, self_window
@@ -131,8 +131,8 @@ def test_evaluate_has_fewer_samples_where_fewer_exist(successors):
 
 def test_evaluate_names_the_test_sets_it_knows(successors):
     task, models = successors
-    with pytest.raises(ValueError, match="expected a test set among random, carry, got 'hard'"):
-        evaluate(models["untrained"], task, "natural", 3, 5, "hard")
+    with pytest.raises(ValueError, match="expected a test set among random, hard, got 'carry'"):
+        evaluate(models["untrained"], task, "natural", 3, 5, "carry")
 
 
 # --- chunks
@@ -156,7 +156,7 @@ def in_chunks(model, task, operands, form, chunk):
     """Errors, the logits of every counted step, and the most steps in one pass."""
     logits, most = [], 0
     total = task.batch(operands, form).target.shape[1]
-    decode = type(model).decode
+    decode = type(model).run_decoder
 
     def spy(x, rows, *rest):
         nonlocal most
@@ -167,11 +167,11 @@ def in_chunks(model, task, operands, form, chunk):
         most = max(most, len(rows))
         return found, kept
 
-    model.decode = spy
+    model.run_decoder = spy
     try:
         errors = count_errors_in_chunks(model, task, operands, form, chunk)
     finally:
-        del model.decode
+        del model.run_decoder
     return errors, torch.cat(logits, 1), most
 
 

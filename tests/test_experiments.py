@@ -4,12 +4,11 @@ from dataclasses import asdict, fields, is_dataclass, replace
 
 import pytest
 
-from abcnb.study.experiments import Experiment, from_dict, with_settings
+from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.methods import METHODS, PRESETS, experiment
 from abcnb.tasks import TASKS
 
 SMOKE = experiment("successor", "vanilla", "smoke")
-ABC = experiment("successor", "abc-places", "smoke")
 
 
 # --- digest
@@ -75,120 +74,6 @@ def test_every_experiment_survives_json(task, preset):
 def test_from_dict_names_what_is_wrong(content, told):
     with pytest.raises(ValueError, match=told):
         from_dict(Experiment, content)
-
-
-# --- settings
-
-
-def test_settings_reach_nested_configs():
-    wanted = with_settings(
-        experiment("addition", "abc-places", "smoke"),
-        ["training.steps=7", "training.learning_rate=0.5e-3", "training.compile=true", "train_numbers=carry",
-         "calibration.directions_cross=(-1, 1)", "calibration.kappa_cross=3", "interpolation.training.steps=9"],
-    )  # fmt: skip
-    assert (wanted.training.steps, wanted.training.learning_rate, wanted.training.compile) == (7, 5e-4, True)
-    assert wanted.train_numbers == "carry" and wanted.interpolation.train_numbers == "even"
-    assert wanted.calibration.directions_cross == (-1, 1) and wanted.calibration.kappa_cross == 3.0
-    assert wanted.interpolation.training.steps == 9
-    assert with_settings(wanted, []) == wanted
-
-
-@pytest.mark.parametrize(
-    "setting, path, value",
-    [
-        ("model.heads=4", "model.heads", 4),
-        ("width=9", "width", 9),
-        ("base=8", "base", 8),
-        ("seed=5", "seed", 5),
-        (" seed = 5 ", "seed", 5),
-    ],
-)
-def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setting, path, value):
-    wanted = with_settings(experiment("addition", "abc-places", "smoke"), [setting])
-    for config in (wanted, wanted.interpolation):
-        for name in path.split("."):
-            config = getattr(config, name)
-        assert config == value
-
-
-@pytest.mark.parametrize(
-    "setting, told",
-    [
-        ("training.steps", "expected a setting of the form key=value, got 'training.steps'"),
-        ("training.stepz=3", "expected a key among .*steps.*, got 'training.stepz'"),
-        ("stepz=3", "expected a key among seed, base, .*, got 'stepz'"),
-        ("=3", "expected a key among"),
-        ("task=parity", "got 'task'"),
-        ("method=rope", "got 'method'"),
-        ("training.steps=many", "expected int for training.steps, got 'many'"),
-        ("training.steps=1.5", "expected int for training.steps, got '1.5'"),
-        ("training.learning_rate=fast", "expected float for training.learning_rate, got 'fast'"),
-        ("training.compile=1", "expected true or false for training.compile, got '1'"),
-        ("training=3", "expected a key with a single value such as training.steps, got 'training'"),
-        ("training.steps.x=3", "expected a key among steps, .*, got 'training.steps.x'"),
-        ("window.w=2", "expected a key that this method has, got 'window.w': it has no window"),
-        ("training.steps=0", "at least 1"),
-        ("model.position=spiral", "expected a position among .*got 'spiral'"),
-        ("form=aligned", "written in forms natural, got 'aligned'"),
-        ("bias=window", "window"),
-        ("base=1", "expected a base from 2 to 16 for successor, got 1"),
-        ("model.rotary_width=9", "expected model.rotary_width 0 or the training width 7, got 9"),
-        ("seed=-1", "seed"),
-    ],
-)
-def test_bad_settings_are_named(setting, told):
-    with pytest.raises(ValueError, match=told) as error:
-        with_settings(SMOKE, [setting])
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("method, settings", [
-    ("lora", ["base=4"]), ("lora", ["width=10"]), ("lora", ["model.heads=4"]), ("lora", ["model.dropout=0.3"]),
-    ("abc-places", ["base=8", "width=9"]), ("abc-places", ["width=9", "base=8"]),
-    ("abc-places", ["model.d_model=120", "model.heads=5", "interpolation.model.d_model=120"]),
-    ("abc-columns", ["form=aligned"]),
-])  # fmt: skip
-def test_settings_of_two_models_are_applied_together(method, settings):
-    wanted = with_settings(experiment("addition", method, "laptop"), settings)
-    inner = wanted.interpolation
-    assert wanted == with_settings(experiment("addition", method, "laptop"), settings[::-1])
-    assert (inner.base, inner.form, inner.model.heads) == (wanted.base, wanted.form, wanted.model.heads)
-    assert method != "lora" or inner.model == wanted.model
-
-
-@pytest.mark.parametrize("method, setting, told", [
-    ("abs-place", "window.w=-1", "expected w ≥ 0 and sides 'past' or 'both', got -1 and 'past'"),
-    ("abs-place", "window.sides=left", "got 1 and 'left'"),
-    ("lora", "lora.rank=999", "expected a lora.rank of at most d_model 128, got 999"),
-    ("lora", "lora.rank=0", "expected a rank of at least 1, got 0"),
-])  # fmt: skip
-def test_windows_and_adapters_that_cannot_be_are_refused_before_anything_is_trained(method, setting, told):
-    with pytest.raises(ValueError, match=told):
-        with_settings(experiment("addition", method), [setting])
-
-
-def test_models_that_do_not_go_together_are_refused():
-    with pytest.raises(ValueError, match="expected the base of the interpolating model, 4, got 10"):
-        with_settings(experiment("addition", "abc-places"), ["interpolation.base=4"])
-    with pytest.raises(ValueError, match="expected the form of the interpolating model, 'aligned', got 'natural'"):
-        with_settings(experiment("addition", "abc-places"), ["interpolation.form=aligned"])
-
-
-@pytest.mark.parametrize("task", ["successor", "addition", "n-by-1", "listops-sm"])
-def test_every_base_has_a_width_that_its_results_fit(task):
-    for base in range(2, 17):
-        for method in ("vanilla", "abs-place", "abc-places"):
-            wanted = with_settings(experiment(task, method), [f"base={base}"])
-            assert wanted.train_width <= wanted.get_task().train_length + 2
-
-
-def test_bad_directions_are_named():
-    with pytest.raises(
-        ValueError, match=r"integers separated by commas for calibration.directions_self, got 'up'"
-    ):
-        with_settings(ABC, ["calibration.directions_self=up"])
-    with pytest.raises(ValueError, match="expected directions among"):
-        with_settings(ABC, ["calibration.directions_self=7"])
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from abcnb.study.experiments import with_settings
+from abcnb.biases import NO_BIASES
 from abcnb.study.methods import METHODS, PRESETS, experiment, settings_of
-from abcnb.study.runs import TaskData, build_model, written_biases
+from abcnb.study.runs import new_model, written_biases
+from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 from abcnb.tokens import decode
 
@@ -19,9 +20,9 @@ def test_every_method_builds_on_every_task(task, method, preset):
     wanted = experiment(task, method, preset, 2)
     assert (wanted.task, wanted.method, wanted.preset, wanted.seed) == (task, method, preset, 2)
     assert wanted.model.position == METHODS[method].position and wanted.bias == METHODS[method].bias
-    batch = TaskData(wanted).train(2, torch.Generator().manual_seed(0))
+    batch = wanted.data().train(2, torch.Generator().manual_seed(0))
     if preset != "paper" and wanted.bias != "calibrated":
-        logits = build_model(wanted, *written_biases(wanted))(batch)
+        logits = new_model(wanted, written_biases(wanted))(batch)
         assert logits.shape == (*batch.target.shape, wanted.get_task().vocabulary_size)
         assert torch.isfinite(logits).all()
 
@@ -47,7 +48,7 @@ def operands_written_in(batch, wanted):
 @pytest.mark.parametrize("task", TASKS)
 def test_no_number_beyond_two_to_the_twentieth_is_trained_on(task, method, preset):
     wanted = experiment(task, method, preset)
-    batch = TaskData(wanted).train(400, torch.Generator().manual_seed(1))
+    batch = wanted.data().train(400, torch.Generator().manual_seed(1))
     numbers = [number for row in operands_written_in(batch, wanted) for number in row]
     assert min(numbers) >= 0 and max(numbers) <= 2**20
     assert max(numbers) >= (100_000 if task in DECIMAL else 2**18), "long numbers are seen"
@@ -142,7 +143,7 @@ def test_lora_adapts_the_frozen_vanilla_model():
 def test_the_variants_of_rivals_differ_in_cross_attention_alone():
     """ALiBi and Shaw's vectors are published for self-attention; the variants bias the cross-attention too."""
     for name, alone, both in (("cross_biases", "alibi", "alibi-cross"), ("relative", "rpe-self", "rpe")):
-        found = [build_model(e, *written_biases(e)) for e in (experiment("addition", m) for m in (alone, both))]
+        found = [new_model(e, written_biases(e)) for e in (experiment("addition", m) for m in (alone, both))]
         if name == "cross_biases":
             assert [len(model.cross_biases) for model in found] == [0, 1]
             assert [len(model.self_biases) for model in found] == [1, 1]
@@ -163,7 +164,7 @@ def test_interpolated_rotary_positions_are_rope_but_for_their_width():
 @pytest.mark.parametrize("method", ["abacus", "coupled", "randomized"])
 def test_there_are_positions_for_training_and_for_a_hundred_digits(method, task, preset):
     wanted = experiment(task, method, preset)
-    model = build_model(wanted, (), ())
+    model = new_model(wanted, NO_BIASES)
     for width in (wanted.train_width, wanted.get_task().digits_at(100) + 1):
         layout = wanted.get_task().layout(width, wanted.form)
-        model.indexed.source_index(layout)  # raises where there are too few
+        model.positions.source(layout)  # raises where there are too few

@@ -4,14 +4,14 @@ import weakref
 
 import pytest
 import torch
-from abcnb.learned_biases import LEARNED_BIASES
 from torch import nn
 
-from abcnb.biases import ALiBi, causal
+from abcnb.biases import causal
+from abcnb.distance_biases import ALiBi
 from abcnb.layout import Steps, natural_layout
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import Attention, DecoderLayer, ModelConfig, Recording, Transformer
-from abcnb.positions import POSITIONS
+from abcnb.positions import SCHEMES, Biased
 from abcnb.tasks import Batch, get_task
 
 SMALL = {"heads": 2, "d_model": 16, "d_ff": 32, "decoder_layers": 2}
@@ -80,7 +80,8 @@ def test_fused_attention_equals_the_explicit_one(setup):
 @pytest.mark.parametrize("biased", [False, True])
 def test_attention_equals_torch_multi_head_attention(biased):
     torch.manual_seed(0)
-    ours = Attention(ModelConfig(heads=4, d_model=32, position="none"))
+    config = ModelConfig(heads=4, d_model=32, position="none")
+    ours = Attention(config, config.positions())
     theirs = nn.MultiheadAttention(32, 4, batch_first=True)
     with torch.no_grad():
         for projection in (ours.query, ours.key, ours.value, ours.output):
@@ -113,7 +114,8 @@ def copy_attention(theirs, ours):
 @torch.no_grad()
 def test_decoder_layer_equals_torch_pre_norm_layer():
     torch.manual_seed(0)
-    ours = DecoderLayer(ModelConfig(heads=4, d_model=32, d_ff=48, position="none"))
+    config = ModelConfig(heads=4, d_model=32, d_ff=48, position="none")
+    ours = DecoderLayer(config, config.positions())
     theirs = nn.TransformerDecoderLayer(32, 4, 48, dropout=0.0, batch_first=True, norm_first=True)
     for parameter in ours.parameters():
         if parameter.dim() == 1:
@@ -141,7 +143,8 @@ def test_decoder_layer_equals_torch_pre_norm_layer():
 @torch.no_grad()
 def test_rotary_scores_by_hand():
     """One head of size 2 and unit projections: queries and keys (1, 0), so that scores are cos(i − j) / √2."""
-    attention = Attention(ModelConfig(heads=1, d_model=2, position="rotary"))
+    config = ModelConfig(heads=1, d_model=2, position="rotary")
+    attention = Attention(config, config.positions())
     for projection in (attention.query, attention.key):
         projection.weight.copy_(torch.eye(2))
     x = torch.tensor([1.0, 0.0]).expand(1, 4, 2)
@@ -275,7 +278,7 @@ def test_transparent_head_attends_to_everything():
     assert torch.allclose(logits[0], logits[1], atol=1e-6)
 
 
-@pytest.mark.parametrize("position", [p for p in POSITIONS if p not in LEARNED_BIASES])
+@pytest.mark.parametrize("position", [p for p in SCHEMES if not issubclass(SCHEMES[p], Biased)])
 @torch.no_grad()
 def test_every_position_scheme_runs_with_an_encoder(position):
     torch.manual_seed(0)
@@ -348,7 +351,7 @@ def test_random_phase_shifts_source_and_target_alike(position):
     for phase in range(3):
         memory = model.memory(batch.source, batch.layout, phase)
         x = model.embed_target(batch.decoder_input, rows, batch.layout, phase)
-        shifted.append(model.decode(x, rows, rows, memory, batch.layout.columns, biases)[0])
+        shifted.append(model.run_decoder(x, rows, rows, memory, batch.layout.columns, biases)[0])
     met = [
         [phase for phase in range(3) if torch.allclose(logits, shifted[phase], atol=1e-6)]
         for logits in (model(batch) for _ in range(40))
@@ -372,7 +375,7 @@ def test_phases_stay_without_random_phase():
 @pytest.mark.parametrize(
     "choice, message",
     [
-        ({"position": "chocolate"}, "expected a position among sinusoidal, none.*got 'chocolate'"),
+        ({"position": "chocolate"}, "expected a position among none, sinusoidal.*got 'chocolate'"),
         ({"d_model": 100}, "expected d_model to be a multiple of 2 × 8 heads, got 100"),
         ({"d_model": 8}, "expected d_model to be a multiple"),
         ({"d_model": 0}, "expected d_model to be a multiple"),
@@ -387,6 +390,12 @@ def test_phases_stay_without_random_phase():
         ({"position": "t5", "encoder_layers": 1}, "expected no encoder layers with 't5'"),
         ({"period": 0}, "expected a period and a relative_clip of at least 1"),
         ({"relative_clip": 0}, "expected a period and a relative_clip of at least 1"),
+        ({"max_position": 0}, "expected a max_position of at least 1"),
+        ({"period": 4}, "expected period=3 with 'sinusoidal' positions, which do not read it, got 4"),
+        ({"position": "rotary", "random_phase": True}, "expected random_phase=False with 'rotary' positions"),
+        ({"position": "t5", "relative_clip": 8}, "expected relative_clip=16 with 't5' positions"),
+        ({"position": "cyclic-places", "rotary_width": 7}, "expected rotary_width=0 with 'cyclic-places'"),
+        ({"position": "none", "max_position": 99}, "expected max_position=512 with 'none' positions"),
     ],
 )
 def test_impossible_configurations(choice, message):

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from abcnb.study.experiments import with_settings
 from abcnb.study.methods import experiment
-from abcnb.study.runs import TaskData, build_model, fit, written_biases
+from abcnb.study.runs import fit, new_model, written_biases
+from abcnb.study.settings import with_settings
 from abcnb.training import train
 
 REDUCED = [
@@ -45,6 +45,6 @@ def test_a_compiled_model_trains_as_an_eager_one():
         wanted = reduced("successor", "vanilla", "training.precision=fp32", f"training.compile={compiled}")
         wanted = with_settings(wanted, ["model.dropout=0", "training.steps=5", "training.validate_every=1"])
         torch.manual_seed(0)
-        model = build_model(wanted, *written_biases(wanted))
-        losses.append([r["loss"] for r in train(model, TaskData(wanted), wanted.training, 0, progress=False)])
+        model = new_model(wanted, written_biases(wanted))
+        losses.append([r["loss"] for r in train(model, wanted.data(), wanted.training, 0, progress=False)])
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)

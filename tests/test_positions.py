@@ -6,7 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb.layout import aligned_layout, natural_layout, unary_layout
-from abcnb.positions import IndexedPositions, RelativeKeys, rotate, sinusoid, source_vectors, target_vectors
+from abcnb.positions import (
+    SCHEMES,
+    Abacus,
+    CyclicColumns,
+    CyclicPlaces,
+    RelativeKeys,
+    Sinusoidal,
+    rotate,
+    sinusoid,
+)
 
 D = 8
 quick = settings(max_examples=30, deadline=None)
@@ -32,28 +41,30 @@ def test_sinusoid_by_hand():
 
 def test_sinusoidal_counts_columns_and_steps():
     layout = natural_layout(2)
-    assert torch.equal(source_vectors("sinusoidal", layout, 3, D), sinusoid(torch.arange(7), D))
-    assert torch.equal(target_vectors("sinusoidal", torch.tensor([0, 5]), 3, D), sinusoid(torch.tensor([0, 5]), D))
+    assert torch.equal(Sinusoidal(D).source(layout), sinusoid(torch.arange(7), D))
+    assert torch.equal(
+        Sinusoidal(D).target(torch.tensor([0, 5]), natural_layout(2)), sinusoid(torch.tensor([0, 5]), D)
+    )
 
 
 def test_sinusoidal_of_selected_columns_keeps_their_numbers():
     part = natural_layout(2).select(torch.tensor([1, 4]))
-    assert torch.equal(source_vectors("sinusoidal", part, 3, D), sinusoid(torch.tensor([1, 4]), D))
+    assert torch.equal(Sinusoidal(D).source(part), sinusoid(torch.tensor([1, 4]), D))
 
 
 def test_cyclic_columns_by_hand():
     """T = 3, counted leftwards from the last operand's units digit."""
     # $ a2 a1 + b2 b1 &: 5 4 3 2 1 0 −1
-    assert phases(source_vectors("cyclic-columns", natural_layout(2), 3, D), 3) == [2, 1, 0, 2, 1, 0, 2]
+    assert phases(CyclicColumns(D).source(natural_layout(2)), 3) == [2, 1, 0, 2, 1, 0, 2]
     # $ a3 a2 a1 + b3 b2 b1 &: 7 6 5 4 3 2 1 0 −1
-    assert phases(source_vectors("cyclic-columns", natural_layout(3), 3, D), 3) == [1, 0, 2, 1, 0, 2, 1, 0, 2]
+    assert phases(CyclicColumns(D).source(natural_layout(3)), 3) == [1, 0, 2, 1, 0, 2, 1, 0, 2]
     # $ a3 a2 a1 &: 3 2 1 0 −1
-    assert phases(source_vectors("cyclic-columns", unary_layout(3), 3, D), 3) == [0, 2, 1, 0, 2]
+    assert phases(CyclicColumns(D).source(unary_layout(3)), 3) == [0, 2, 1, 0, 2]
 
 
 def test_cyclic_columns_of_the_aligned_form():
     # $ + a2 b2 a1 b1 &: 5 4 3 2 1 0 −1
-    assert phases(source_vectors("cyclic-columns", aligned_layout(2), 3, D), 3) == [2, 1, 0, 2, 1, 0, 2]
+    assert phases(CyclicColumns(D).source(aligned_layout(2)), 3) == [2, 1, 0, 2, 1, 0, 2]
 
 
 @pytest.mark.parametrize("scheme", ["cyclic-columns", "cyclic-places"])
@@ -61,7 +72,7 @@ def test_cyclic_columns_of_the_aligned_form():
 def test_units_digit_has_the_same_phase_whatever_the_width(scheme, make):
     for width in (2, 3, 4, 9):
         layout = make(width)
-        vectors = source_vectors(scheme, layout, 3, D)
+        vectors = SCHEMES[scheme](D).source(layout)
         units = layout.column_of_place[-1, 1]
         assert torch.allclose(vectors[units], sinusoid(torch.tensor([0]), D)[0])
 
@@ -70,20 +81,20 @@ def test_cyclic_places_by_hand():
     """T = 3, the place in the digit's own operand; structural tokens get nothing."""
     N = None
     # $ a2 a1 + b2 b1 &
-    assert phases(source_vectors("cyclic-places", natural_layout(2), 3, D), 3) == [N, 1, 0, N, 1, 0, N]
+    assert phases(CyclicPlaces(D).source(natural_layout(2)), 3) == [N, 1, 0, N, 1, 0, N]
     # $ a4 a3 a2 a1 + b4 b3 b2 b1 &: place 3 has phase 0 again
     expected = [N, 0, 2, 1, 0, N, 0, 2, 1, 0, N]
-    assert phases(source_vectors("cyclic-places", natural_layout(4), 3, D), 3) == expected
+    assert phases(CyclicPlaces(D).source(natural_layout(4)), 3) == expected
     # $ + a2 b2 a1 b1 &
-    assert phases(source_vectors("cyclic-places", aligned_layout(2), 3, D), 3) == [N, N, 1, 1, 0, 0, N]
+    assert phases(CyclicPlaces(D).source(aligned_layout(2)), 3) == [N, N, 1, 1, 0, 0, N]
     # $ a2 a1 * b &
     n_by_one = natural_layout(2, second_is_digit=True)
-    assert phases(source_vectors("cyclic-places", n_by_one, 3, D), 3) == [N, 1, 0, N, N, N]
+    assert phases(CyclicPlaces(D).source(n_by_one), 3) == [N, 1, 0, N, N, N]
 
 
 def test_cyclic_places_share_a_phase_between_operands():
     layout = natural_layout(7)
-    vectors = source_vectors("cyclic-places", layout, 5, D)
+    vectors = CyclicPlaces(D, period=5).source(layout)
     a, b = layout.column_of_place[:, 1:-1]
     assert torch.equal(vectors[a], vectors[b])
     assert phases(vectors[a], 5) == [0, 1, 2, 3, 4, 0, 1]
@@ -91,12 +102,12 @@ def test_cyclic_places_share_a_phase_between_operands():
 
 def test_structural_tokens_are_exactly_zero():
     layout = natural_layout(3)
-    assert not source_vectors("cyclic-places", layout, 3, D)[layout.structural_columns].any()
+    assert not CyclicPlaces(D).source(layout)[layout.structural_columns].any()
 
 
 @pytest.mark.parametrize("scheme", ["cyclic-columns", "cyclic-places"])
 def test_cyclic_targets_repeat(scheme):
-    assert phases(target_vectors(scheme, torch.arange(7), 3, D), 3) == [0, 1, 2, 0, 1, 2, 0]
+    assert phases(SCHEMES[scheme](D).target(torch.arange(7), natural_layout(2)), 3) == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_a_phase_shifts_the_cyclic_schemes():
@@ -104,15 +115,15 @@ def test_a_phase_shifts_the_cyclic_schemes():
     N = None
     layout = natural_layout(2)
     # 5 4 3 2 1 0 −1, one further
-    assert phases(source_vectors("cyclic-columns", layout, 3, D, 1), 3) == [0, 2, 1, 0, 2, 1, 0]
+    assert phases(CyclicColumns(D).source(layout, 1), 3) == [0, 2, 1, 0, 2, 1, 0]
     # places 1 and 0, two further
-    assert phases(source_vectors("cyclic-places", layout, 3, D, 2), 3) == [N, 0, 2, N, 0, 2, N]
+    assert phases(CyclicPlaces(D).source(layout, 2), 3) == [N, 0, 2, N, 0, 2, N]
     for scheme in ("cyclic-columns", "cyclic-places"):
-        assert phases(target_vectors(scheme, torch.arange(4), 3, D, 2), 3) == [2, 0, 1, 2]
+        assert phases(SCHEMES[scheme](D).target(torch.arange(4), natural_layout(2), 2), 3) == [2, 0, 1, 2]
     for phase in (0, 2):
-        assert torch.equal(source_vectors("sinusoidal", layout, 3, D, phase), sinusoid(torch.arange(7), D))
+        assert torch.equal(Sinusoidal(D).source(layout, phase), sinusoid(torch.arange(7), D))
         assert torch.equal(
-            target_vectors("sinusoidal", torch.arange(4), 3, D, phase), sinusoid(torch.arange(4), D)
+            Sinusoidal(D).target(torch.arange(4), natural_layout(2), phase), sinusoid(torch.arange(4), D)
         )
 
 
@@ -176,8 +187,9 @@ def test_relative_keys_of_one_late_row():
 
 
 def index_of(scheme, layout, draw=0, most=40):
-    positions = IndexedPositions(scheme, D, most)
+    positions = SCHEMES[scheme](D, most)
     rows = torch.arange(layout.rows)
+    positions.check(layout)
     return positions.source_index(layout, draw).tolist(), positions.target_index(rows, layout, draw).tolist()
 
 
@@ -206,7 +218,7 @@ def test_random_positions_are_sorted_distinct_and_of_one_sequence():
 
 @pytest.mark.parametrize("scheme", ["abacus", "coupled"])
 def test_every_index_is_met_in_training_and_none_beyond(scheme):
-    layout, positions = natural_layout(6), IndexedPositions(scheme, D, 20)
+    layout, positions = natural_layout(6), SCHEMES[scheme](D, 20)
     met: set[int] = set()
     draw = positions.draw(layout, 500)
     met |= set(positions.source_index(layout, draw).flatten().tolist())
@@ -216,18 +228,18 @@ def test_every_index_is_met_in_training_and_none_beyond(scheme):
 
 @pytest.mark.parametrize("scheme", ["learned", "abacus", "coupled"])
 def test_longer_input_than_the_table_is_refused(scheme):
-    positions = IndexedPositions(scheme, D, 8)
-    with pytest.raises(ValueError, match=rf"at most 8 {scheme} positions.*model.max_position"):
-        positions.source_index(natural_layout(9))
+    positions = SCHEMES[scheme](D, 8)
+    with pytest.raises(ValueError, match=r"at most 8 positions, got \d+: .*model.max_position"):
+        positions.source(natural_layout(9))
 
 
 def test_too_few_random_positions_are_refused():
-    with pytest.raises(ValueError, match="at most 8 randomized positions"):
+    with pytest.raises(ValueError, match="at most 8 positions, got 31"):
         index_of("randomized", natural_layout(9), most=8)
 
 
 def test_tokens_without_an_index_get_no_vector():
-    positions = IndexedPositions("abacus", D, 8)
+    positions = Abacus(D, 8)
     vectors = positions.vectors(positions.source_index(natural_layout(2)))
     assert not vectors[[0, 3, 6]].any()
     assert torch.equal(vectors[1], positions.table.weight[1]) and torch.equal(vectors[4], vectors[1])

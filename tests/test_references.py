@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from abcnb.learned_biases import T5Bias
 
-from abcnb.biases import ALiBi
+from abcnb.distance_biases import ALiBi, T5Bias
 from abcnb.layout import Steps, natural_layout
 from abcnb.lora import LoRAConfig, add_adapters
 from abcnb.model import ModelConfig, Transformer

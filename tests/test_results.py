@@ -5,10 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from abcnb.evaluation import Score
+from abcnb.evaluation import Score, percent
 from abcnb.study import results
 from abcnb.study.published import Choice
-from abcnb.study.results import COLUMNS, comparison, percent, read, record, score_lines
+from abcnb.study.results import COLUMNS, comparison, read, record, score_lines
 from abcnb.study.sweep import read_sweep
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
@@ -22,7 +22,7 @@ def made_up(task="addition", method="vanilla", seed=0, length=6, correct=50, sam
         "samples": samples, "correct": correct, "wrong_digits": 7, "train_steps": 20, "train_seconds": 1.5,
         "device": "cpu", "frame": "", "position": "none", "train_width": 7, "train_numbers": "even",
         "form": "natural", "digits": 800, "parameters": 1000, "hardware": "a CPU, 1 thread(s)", "run": "0123abcd",
-        "settings": "", "train_flops": 10**9,
+        "settings": "", "train_flops": 10**9, "code": "cafe",
     }  # fmt: skip
     return values | more
 
@@ -45,10 +45,10 @@ def test_a_row_of_a_run(vanilla_run):
 def test_a_row_of_the_same_key_is_replaced_and_others_stay(tmp_path):
     file = tmp_path / "accuracy.csv"
     record(file, [made_up(correct=1), made_up(length=10, correct=2)])
-    record(file, [made_up(correct=3), made_up(seed=1, correct=4), made_up(test_set="carry", correct=5)])
+    record(file, [made_up(correct=3), made_up(seed=1, correct=4), made_up(test_set="hard", correct=5)])
     table = read(file)
     found = {(row.seed, row.test_set, row.length): row.correct for row in table.itertuples()}
-    assert found == {(0, "random", 6): 3, (0, "random", 10): 2, (1, "random", 6): 4, (0, "carry", 6): 5}
+    assert found == {(0, "random", 6): 3, (0, "random", 10): 2, (1, "random", 6): 4, (0, "hard", 6): 5}
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")) == ["accuracy.csv"]
     before = file.read_text()
     record(file, [made_up(correct=3)])
@@ -125,7 +125,7 @@ def test_comparison_of_a_made_up_table():
             made_up("n-by-1", "abs-nope", 0, 60, 10_000, 10_000),
             made_up("n-by-1", "abs-nope", 1, 60, 9_998, 10_000),
             made_up("addition", "rpe", length=7, correct=100),
-            made_up("addition", "rpe", length=60, correct=1, test_set="carry"),
+            made_up("addition", "rpe", length=60, correct=1, test_set="hard"),
         ]
     )
     assert comparison(table, (6, 60)).splitlines() == [
@@ -135,7 +135,7 @@ def test_comparison_of_a_made_up_table():
         "| n-by-1 | abs-nope | 2 | not run | 99.99, worst 99.98 (98.31) |",
         "| addition | rpe | 1 | not run | not run |",
     ]
-    assert comparison(table, (60,), "carry").splitlines()[2:] == ["| addition | rpe | 1 | 1.00 |"]
+    assert comparison(table, (60,), "hard").splitlines()[2:] == ["| addition | rpe | 1 | 1.00 |"]
 
 
 def test_the_overview_shows_tasks_side_by_side_and_folds_all_lengths_away():
@@ -145,7 +145,7 @@ def test_the_overview_shows_tasks_side_by_side_and_folds_all_lengths_away():
         made_up("addition", "fire", 0, 60, 0, 10_000),  # of one task, unpublished: in the folded table alone
         made_up("addition", "vanilla", 0, 60, 3, 10_000),
         made_up("addition", "vanilla", 1, 60, 5, 10_000),
-        made_up("addition", "vanilla", 0, 60, 7, 100, test_set="carry"),
+        made_up("addition", "vanilla", 0, 60, 7, 100, test_set="hard"),
         made_up("listops-sm", "vanilla", 0, 60, 9, 100),
         made_up("addition", "vanilla", 2, 60, 10_000, 10_000, settings="width=61"),
     ]
@@ -171,9 +171,9 @@ def test_the_overview_shows_tasks_side_by_side_and_folds_all_lengths_away():
     ]
 
 
-def test_published_numbers_do_not_stand_beside_carry_chains():
-    table = pd.DataFrame([made_up("addition", "vanilla", length=60, correct=3, test_set="carry")])
-    assert "(" not in comparison(table, (60,), "carry")
+def test_published_numbers_do_not_stand_beside_hard_cases():
+    table = pd.DataFrame([made_up("addition", "vanilla", length=60, correct=3, test_set="hard")])
+    assert "(" not in comparison(table, (60,), "hard")
 
 
 def test_score_lines_show_the_interval():

@@ -5,11 +5,11 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from abcnb.calibration import calibrate
+from abcnb import pipeline
+from abcnb.calibration import calibrate_attention
 from abcnb.lines import Line, LineBias
-from abcnb.study import runs
 from abcnb.study.methods import experiment
-from abcnb.study.runs import Run, TaskData, fit, load_run
+from abcnb.study.runs import Run, fit, load_run
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc-places", "smoke")
@@ -19,8 +19,8 @@ ABC = experiment("successor", "abc-places", "smoke")
 
 
 def test_an_experiment_asked_for_twice_is_trained_once(tmp_path, monkeypatch):
-    trained, train = [], runs.train
-    monkeypatch.setattr(runs, "train", lambda *rest: trained.append(1) or train(*rest))
+    trained, train = [], pipeline.train
+    monkeypatch.setattr(pipeline, "train", lambda *rest, **watch: trained.append(1) or train(*rest, **watch))
     first = fit(SMOKE, tmp_path, "cpu", progress=False)
     second = fit(SMOKE, tmp_path, "cpu", progress=False)
     assert len(trained) == 1 and first == second
@@ -31,8 +31,13 @@ def test_an_experiment_asked_for_twice_is_trained_once(tmp_path, monkeypatch):
 
 
 def test_abc_trains_what_it_calibrates_unless_that_is_there(tmp_path, monkeypatch):
-    trained, train = [], runs.train
-    monkeypatch.setattr(runs, "train", lambda *rest: trained.append(rest[5]) or train(*rest))
+    trained, train = [], pipeline.train
+
+    def spy(*rest, **watch):
+        trained.append(watch["label"])
+        return train(*rest, **watch)
+
+    monkeypatch.setattr(pipeline, "train", spy)
     fit(ABC, tmp_path, "cpu", progress=False)
     fit(SMOKE, tmp_path, "cpu", progress=False)
     assert trained == ["successor vanilla seed 0", "successor abc-places seed 0"]
@@ -84,7 +89,7 @@ def test_a_run_is_read_back(vanilla_run):
     assert run == vanilla_run and run.experiment == SMOKE
     assert run.metrics["steps"] == 20 and run.metrics["device"] == "cpu"
     assert [record["step"] for record in run.metrics["history"]] == [10, 20]
-    batch = TaskData(SMOKE).validation(8, torch.Generator().manual_seed(0))
+    batch = SMOKE.data().validation(8, torch.Generator().manual_seed(0))
     assert torch.equal(run.model()(batch), vanilla_run.model()(batch))
     assert not run.model().training
     assert run.metrics["parameters"] == sum(p.numel() for p in run.model().parameters())
@@ -93,7 +98,7 @@ def test_a_run_is_read_back(vanilla_run):
 def test_an_abc_run_keeps_its_lines_and_the_attention_they_come_from(abc_run):
     assert {"self-0.json", "cross-0.json", "attention.safetensors"} <= {f.name for f in abc_run.folder.iterdir()}
     selves, crosses = abc_run.biases()
-    found = calibrate(abc_run.attention(), abc_run.experiment.calibration)
+    found = calibrate_attention(abc_run.attention(), abc_run.experiment.calibration)
     assert (found.self_biases, found.cross_biases) == (selves, crosses)
     assert all(isinstance(bias, LineBias) and bias.lines for bias in (*selves, *crosses))
     model = abc_run.model()
@@ -123,9 +128,9 @@ def test_an_evaluation_is_measured_once_and_then_remembered(vanilla_run, tmp_pat
     def refuse(*_):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(runs, "evaluate", refuse)
+    monkeypatch.setattr(pipeline, "evaluate", refuse)
     assert run.evaluate(3, 40) == first and load_run(run.folder).evaluate(3, 41) == other
-    for forgotten in ({"length": 4}, {"samples": 42}, {"test_set": "carry"}):
+    for forgotten in ({"length": 4}, {"samples": 42}, {"test_set": "hard"}):
         with pytest.raises(AssertionError, match="measured again"):
             run.evaluate(**({"length": 3, "samples": 40} | forgotten))
 

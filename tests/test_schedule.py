@@ -14,10 +14,10 @@ import pytest
 
 from abcnb.study import results
 from abcnb.study.engines import Ended, LocalEngine, _room, open_engine
-from abcnb.study.experiments import with_settings
 from abcnb.study.methods import experiment
 from abcnb.study.results import read
 from abcnb.study.schedule import run_all
+from abcnb.study.settings import with_settings
 from abcnb.study.sweep import read_sweep
 
 # Eight runs: ABC waits for its Vanilla.
@@ -268,7 +268,7 @@ def test_what_was_measured_before_a_failure_is_recorded(tmp_path):
     """Abacus positions for 12 digits: 20 digits fail, 3 and 6 are measured."""
     wanted = with_settings(experiment("successor", "abacus", "smoke"), ["model.max_position=12"])
     failures = run_all([wanted], tmp_path / "runs", tmp_path / "accuracy.csv", (3, 6, 20), 20, 0, LocalEngine(1))
-    assert len(failures) == 1 and "at most 12 abacus positions" in failures[0]
+    assert len(failures) == 1 and "at most 12 positions" in failures[0]
     assert read(tmp_path / "accuracy.csv")["length"].tolist() == [3, 6]
 
 

@@ -24,7 +24,7 @@ def no_training(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("trained, though it was there")
 
-    monkeypatch.setattr("abcnb.study.runs.train", refuse)
+    monkeypatch.setattr("abcnb.pipeline.train", refuse)
 
 
 def reports_with(tmp_path, run, committed=True):

@@ -3,14 +3,15 @@ from functools import reduce
 
 import pytest
 import torch
-from abcnb.sampling import Sampler, random_operands
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from abcnb.numbers import Sampler
 from abcnb.study.cost import training_flops
 from abcnb.study.methods import experiment
 from abcnb.tasks import TASKS, Task, digits_of, get_task, length_of, propagate_carries, register
+from abcnb.testsets import random_operands
 from abcnb.tokens import decode
 
 quick = settings(max_examples=60, deadline=None)

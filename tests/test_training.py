@@ -1,19 +1,18 @@
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from abcnb.sampling import split_numbers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from abcnb import training
+from abcnb.numbers import split_numbers
 from abcnb.study.methods import experiment
-from abcnb.study.runs import TaskData, build_model, written_biases
+from abcnb.study.runs import new_model, written_biases
 from abcnb.tokens import decode
-from abcnb.training import CHECKPOINT, TrainingConfig, learning_rate, pick_device, train, write_atomically
+from abcnb.training import CHECKPOINT, TrainingConfig, learning_rate, train
 
 TINY = TrainingConfig(
     steps=20, batch_size=8, learning_rate=3e-3, warmup_steps=5, validate_every=5, validation_samples=16
@@ -23,7 +22,7 @@ TINY = TrainingConfig(
 def make(method="vanilla", dropout=0.0, task="successor", **changes):
     wanted = experiment(task, method, "smoke", 4)
     wanted = replace(wanted, model=replace(wanted.model, dropout=dropout), training=replace(TINY, **changes))
-    return build_model(wanted, *written_biases(wanted)), TaskData(wanted), wanted.training
+    return new_model(wanted, written_biases(wanted)), wanted.data(), wanted.training
 
 
 def weights(model):
@@ -40,6 +39,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from abcnb import training
+from abcnb.numbers import split_numbers
 from tests.test_training import CASES, make
 
 class Killed:
@@ -203,7 +203,7 @@ def test_stopped_where_the_rule_ends_training_it_does_not_go_on(tmp_path, monkey
 
     steps = iter(range(1, 9))
     with pytest.raises(KeyboardInterrupt):
-        train(model, data, config, 4, tmp_path, progress=False, listener=stop)
+        train(model, data, config, 4, tmp_path, progress=False, on_validation=stop)
     again, data, config = make(stop_error_rate=0.0, validate_every=1, steps=9)
     history = train(again, data, config, 4, tmp_path, progress=False)
     assert [record["step"] for record in history] == [1, 2, 3]
@@ -289,11 +289,11 @@ def test_the_last_step_is_validated_too():
 # --- progress
 
 
-def test_the_listener_hears_every_step_once():
+def test_who_watches_hears_of_each_validation():
     model, data, config = make(steps=7)
     heard = []
-    train(model, data, config, 4, progress=False, listener=heard.append)
-    assert heard == [5, 2]
+    history = train(model, data, config, 4, progress=False, on_validation=lambda records: heard.append([*records]))
+    assert heard == [history[:1], history] and [record["step"] for record in history] == [5, 7]
 
 
 def test_the_progress_bar_has_the_label_and_can_be_left_out(capfd):
@@ -338,56 +338,6 @@ def test_a_loss_that_is_not_finite_ends_training_with_its_step(poison):
         train(model, data, config, 4, progress=False)
 
 
-def test_pick_device_without_cuda(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
-    for wanted in ("cuda", "cuda:0"):
-        with pytest.raises(ValueError, match=f"expected a CUDA device for '{wanted}', but torch finds none"):
-            pick_device(wanted)
-
-
-@pytest.mark.parametrize("name", ["gpu", "", "cpu:", "cpu:0x", "tpu", "cudaa", "cuda:"])
-def test_pick_device_names_the_devices(name):
-    with pytest.raises(ValueError, match=f"expected a device among auto, cpu, cuda, got '{name}'"):
-        pick_device(name)
-
-
-@pytest.mark.parametrize("name", ["cuda:7", "cuda:first"])
-def test_pick_device_refuses_a_cuda_device_that_is_not_there(monkeypatch, name):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match=name):
-        pick_device(name)
-
-
-# --- files
-
-
-def test_write_atomically_writes_and_replaces(tmp_path):
-    file = tmp_path / "numbers.json"
-    for text in ("first", "second"):
-        write_atomically(file, lambda name, text=text: name.write_text(text))
-        assert file.read_text() == text
-        assert list(tmp_path.iterdir()) == [file]
-
-
-def test_write_atomically_leaves_nothing_behind_when_writing_fails(tmp_path):
-    file = tmp_path / "numbers.json"
-
-    def fail(name: Path):
-        name.write_text("half")
-        assert name.parent == tmp_path and name != file
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(file, fail)
-    assert list(tmp_path.iterdir()) == []
-    file.write_text("old")
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(file, fail)
-    assert list(tmp_path.iterdir()) == [file] and file.read_text() == "old"
-
-
 def test_a_listener_that_stops_the_training_loses_nothing(tmp_path):
     whole, data, config = make()
     train(whole, data, config, 4, progress=False)
@@ -400,7 +350,7 @@ def test_a_listener_that_stops_the_training_loses_nothing(tmp_path):
 
     half, data, config = make()
     with pytest.raises(Stopped):
-        train(half, data, config, 4, tmp_path, progress=False, listener=stop)
+        train(half, data, config, 4, tmp_path, progress=False, on_validation=stop)
     assert (tmp_path / CHECKPOINT).exists()
     resumed, data, config = make()
     history = train(resumed, data, config, 4, tmp_path, progress=False)

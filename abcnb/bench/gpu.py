@@ -21,7 +21,7 @@ from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
 from abcnb.tasks import Batch
-from abcnb.training import in_bf16, optimizer_of, training_step
+from abcnb.training import in_bf16, loss_of, optimizer_of, training_step
 
 Step = Callable[[], object]
 
@@ -90,14 +90,14 @@ def step_of_all(models: list[Transformer], es: list[Experiment], device: torch.d
     trained = list(weights.values())
     optimizer = torch.optim.AdamW(trained, config.learning_rate, fused=True)
 
-    def loss_of(one, buffer, source, target, layout) -> torch.Tensor:
+    def loss(one, buffer, source, target, layout) -> torch.Tensor:
         forward = partial(functional_call, base, (one, buffer))
         return loss_of(lambda batch: forward((batch,)), Batch(source, target, layout), in_bf16(config, device))
 
     def step() -> torch.Tensor:
         batches = [d.train(config.batch_size, g) for d, g in zip(data, generators, strict=True)]
         sources, targets = (torch.stack([getattr(b, name) for b in batches]) for name in ("source", "target"))
-        mapped = vmap(grad_and_value(loss_of), in_dims=(0, 0, 0, 0, None), randomness="different")
+        mapped = vmap(grad_and_value(loss), in_dims=(0, 0, 0, 0, None), randomness="different")
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels cannot be mapped where all models share a mask
             gradients, losses = mapped(weights, buffers, sources, targets, batches[0].layout)
         norms = torch.stack([gradients[name].flatten(1).norm(dim=1) for name in weights]).norm(dim=0)

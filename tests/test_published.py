@@ -1,8 +1,8 @@
 import pytest
 
-from abcnb.study.experiments import with_settings
 from abcnb.study.methods import METHODS, experiment, settings_of
 from abcnb.study.published import BESIDE, CHOICES, LENGTHS, PUBLISHED, published
+from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 
 

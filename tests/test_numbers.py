@@ -1,29 +1,12 @@
-import signal
-from contextlib import contextmanager
+"""The numbers that models are trained on, and the batches made of them."""
 
 import pytest
 import torch
-from abcnb.sampling import Sampler, count_random, numbers_of_length, random_operands, split_numbers
 
+from abcnb.numbers import Sampler, numbers_of_length, split_numbers
 from abcnb.tasks import digits_of, get_task
 
 LARGEST = 1_048_576  # 2^20
-
-
-@contextmanager
-def at_most(seconds):
-    """Turn a call that never ends into a failure."""
-
-    def stop(*_):
-        raise TimeoutError(f"not done after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def integers(digits, base=10):
@@ -230,115 +213,6 @@ def test_a_width_without_room_for_the_result_is_refused(name, kind, base, width)
     assert Sampler(get_task(name, base), kind, width + 1).width == width + 1
 
 
-# Test sets
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 6, 7, 20, 60])
-@pytest.mark.parametrize("name", ["addition", "successor", "listops-sm"])
-def test_random_operands_have_exactly_the_length(name, length):
-    for operand in random_operands(get_task(name), length, samples=300):
-        assert operand.shape[1] == length + 1
-        assert all(n < 10**length and (length == 1 or n >= 10 ** (length - 1)) for n in integers(operand))
-        assert operand.min() >= 0
-
-
-def test_random_n_by_one_operands():
-    a, b = random_operands(get_task("n-by-1"), 20, samples=500)
-    assert (a.shape, b.shape) == ((500, 21), (500, 1))
-    assert all(10**19 <= n < 10**20 for n in integers(a))
-    assert set(b.flatten().tolist()) == set(range(10))
-
-
-@pytest.mark.parametrize("name", ["addition", "successor", "n-by-1", "parity", "listops-max"])
-@pytest.mark.parametrize("length", [2, 4, 7, 30])
-def test_random_samples_are_distinct(name, length):
-    rows = torch.cat(random_operands(get_task(name), length, samples=2_000), dim=1).tolist()
-    assert len({tuple(row) for row in rows}) == len(rows) > 0
-
-
-@pytest.mark.parametrize("name", ["addition", "n-by-1", "parity"])
-def test_random_operands_are_repeatable(name):
-    for length in (3, 12):
-        first, again = (random_operands(get_task(name), length, samples=200) for _ in range(2))
-        assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
-
-
-def test_global_seed_does_not_matter():
-    torch.manual_seed(1)
-    first = random_operands(get_task("addition"), 12, samples=50)
-    torch.manual_seed(2)
-    assert torch.equal(first[0], random_operands(get_task("addition"), 12, samples=50)[0])
-
-
-@pytest.mark.parametrize(
-    "length, samples, count",
-    [(3, 10_000, 900), (4, 10_000, 9_000), (5, 10_000, 10_000), (6, 10_000, 10_000), (7, 400, 400), (3, 50, 50)],
-)
-def test_count_is_that_of_the_paper(length, samples, count):
-    """min(10^L − 10^(L−1), samples)."""
-    a, b = random_operands(get_task("addition"), length, samples)
-    assert len(a) == len(b) == count
-
-
-@pytest.mark.parametrize("name, base", [("successor", 4), ("parity", 2), ("addition", 16), ("n-by-1", 10)])
-@pytest.mark.parametrize("length", [1, 6, 7, 12])
-@pytest.mark.parametrize("samples", [10, 2000])
-def test_the_count_is_known_without_the_samples(name, base, length, samples):
-    task = get_task(name, base)
-    assert count_random(task, length, samples) == len(random_operands(task, length, samples)[0])
-
-
-def test_ten_thousand_long_samples():
-    a, _ = random_operands(get_task("addition"), 60)
-    assert len(a) == 10_000
-
-
-@pytest.mark.parametrize("length", [2, 3, 5, 6])
-@pytest.mark.parametrize("name", ["addition", "successor", "n-by-1", "parity"])
-def test_up_to_six_digits_are_held_out(name, length, held_out):
-    task = get_task(name)
-    operands = random_operands(task, length, samples=1_000)
-    for operand in operands[: 1 if name == "n-by-1" else 2]:
-        assert set(integers(operand, task.base)) <= held_out
-
-
-@pytest.mark.parametrize("name", ["parity", "parity-classification"])
-@pytest.mark.parametrize("length, bits", [(1, 4), (2, 7), (6, 20), (7, 24), (20, 67), (60, 200)])
-def test_parity_is_handed_the_bits_of_decimal_numbers(name, length, bits):
-    (operand,) = random_operands(get_task(name), length, samples=200)
-    assert operand.shape[1] == bits + 1
-    assert set(operand.flatten().tolist()) <= {0, 1}
-    numbers = integers(operand, 2)
-    assert all(len(str(n)) == length for n in numbers)
-    labels = get_task("parity-classification").label(operand).flatten().tolist()
-    assert labels == [n.bit_count() % 2 for n in numbers]
-
-
-def test_hexadecimal_test_set_has_its_count():
-    """16^6 − 16^5 ≈ 15.7 million six-digit numbers hold 10000 distinct ones."""
-    (a,) = random_operands(get_task("successor", 16), 6)
-    assert len(a) == 10_000
-
-
-def test_binary_test_set_longer_than_six_ends():
-    """Seven bits make 64 numbers and 4096 pairs: fewer than asked for, but the call comes back."""
-    with at_most(3):
-        a, b = random_operands(get_task("addition", 2), 7)
-    assert 0 < len(a) <= 4096
-    assert all(64 <= n < 128 for n in integers(a, 2) + integers(b, 2))
-
-
-def test_binary_test_set_of_six_bits():
-    a, _ = random_operands(get_task("addition", 2), 6)
-    assert all(32 <= n < 64 for n in integers(a, 2))
-
-
-@pytest.mark.parametrize("length, samples", [(0, 10), (-1, 10), (5, 0)])
-def test_impossible_test_sets(length, samples):
-    with pytest.raises(ValueError, match="expected a length and a sample count of at least 1"):
-        random_operands(get_task("addition"), length, samples)
-
-
 def test_digits_of_agrees_with_integers():
     assert integers(digits_of(torch.tensor([0, 7, 1048576]), 8, 10)) == [0, 7, 1048576]
 
@@ -362,10 +236,3 @@ def test_long_numbers_reach_twice_the_training_length_and_keep_to_the_split(task
 def test_long_numbers_need_room():
     with pytest.raises(ValueError, match="at least 13"):
         Sampler(get_task("addition"), "long", 7)
-
-
-def test_no_base_is_asked_for_more_numbers_than_it_has():
-    """2^20 numbers have exactly 21 bits: asking for more must not draw for ever."""
-    assert count_random(get_task("successor", 2), 21, 2_000_000) == 2**20
-    assert count_random(get_task("n-by-1", 3), 13, 10**7) == 2 * 3**12 * 3
-    assert count_random(get_task("successor"), 7, 10_000) == 10_000

@@ -1,0 +1,28 @@
+"""Devices by name, and what they are called."""
+
+import pytest
+import torch
+
+from abcnb.devices import pick_device
+
+
+def test_pick_device_without_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
+    for wanted in ("cuda", "cuda:0"):
+        with pytest.raises(ValueError, match=f"expected a CUDA device for '{wanted}', but torch finds none"):
+            pick_device(wanted)
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cpu:", "cpu:0x", "tpu", "cudaa", "cuda:"])
+def test_pick_device_names_the_devices(name):
+    with pytest.raises(ValueError, match=f"expected a device among auto, cpu, cuda, got '{name}'"):
+        pick_device(name)
+
+
+@pytest.mark.parametrize("name", ["cuda:7", "cuda:first"])
+def test_pick_device_refuses_a_cuda_device_that_is_not_there(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=name):
+        pick_device(name)
