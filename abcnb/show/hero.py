@@ -10,6 +10,7 @@ import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.axes import Axes
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from abcnb.calibration import calibrate_attention
@@ -45,10 +46,8 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     bias = calibrate_attention(average, e.calibration).cross_biases[-1](torch.arange(layout.rows), layout)[HEAD]
     figure = Figure(figsize=(10, 3.2), dpi=200, layout="constrained")
     axes = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
-    _draw_map(axes[0], attention, sns.light_palette(VANILLA, as_cmap=True), 0.0)
-    _draw_map(
-        axes[1], bias, sns.color_palette(f"blend:#f3c9ae,{ABC}", as_cmap=True), float(bias[bias.isfinite()].min())
-    )
+    _draw_map(axes[0], attention, sns.light_palette(VANILLA, as_cmap=True))
+    _draw_map(axes[1], bias, sns.color_palette(f"blend:#f3c9ae,{ABC}", as_cmap=True))
     _label_places(axes[0], average.layout.width)
     _label_operands(axes[1], layout.width)
     _draw_outcome(axes[2], table, task.train_length)
@@ -57,11 +56,11 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _draw_map(axis: Axes, matrix: torch.Tensor, colours, low: float) -> None:
+def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap) -> None:
     """Cells of a matrix, grey where they are closed."""
     axis.set_facecolor("0.9")
     cells = np.ma.masked_invalid(matrix.numpy())
-    axis.imshow(cells, cmap=colours, vmin=low, aspect="auto", interpolation="nearest")
+    axis.imshow(cells, cmap=colours, aspect="auto", interpolation="nearest")
     axis.set(xlabel="source token", ylabel="output step")
     axis.spines[:].set(linewidth=0.8, color="0.4")
     axis.tick_params(pad=2)

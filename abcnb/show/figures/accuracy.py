@@ -8,7 +8,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from abcnb.show.style import line_style, mark_training_length, themed
+from abcnb.show.style import line_style, line_styles, mark_training_length, themed
 
 
 def draw_accuracy(
