@@ -249,8 +249,8 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     shown = results.by_task(results.in_order(table), LENGTHS[-1])
     text = f"Nothing is measured at preset {execution.preset} yet."
     if len(shown):
-        text = f"{results.made_with(table)} The table is for {LENGTHS[-1]} digits; the last report covers every length, "
-        text += f"every seed and the hard cases.\n\n{results.markdown(shown)}"
+        text = f"{results.made_with(table)} The table is for {LENGTHS[-1]} digits; the last report covers every "
+        text += f"length, every seed and the hard cases.\n\n{results.markdown(shown)}"
     documents = {file.stem: read(file) for file in files}
     made["index"] = pages.index_page(documents, site, text, provenance(execution.device))
     target.mkdir(parents=True, exist_ok=True)
