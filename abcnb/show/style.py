@@ -3,7 +3,7 @@
 The theme holds only while a figure is made: importing this package leaves matplotlib's settings to the reader.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 
 import matplotlib
@@ -35,13 +35,23 @@ def line_style(number: int) -> dict:
     }
 
 
+def line_styles(names: Iterable[str]) -> dict[str, dict]:
+    """The style of each of several lines, by name."""
+    return {name: line_style(number) for number, name in enumerate(dict.fromkeys(names))}
+
+
 def themed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """A function that draws a figure, made to draw it in this theme; settings are then as they were before."""
+    """A function that draws a figure, made to draw it in this theme; the reader's settings are then put back."""
 
     @wraps(draw)
     def drawn(*arguments, **options) -> Figure:
-        with matplotlib.rc_context(THEME):
+        # Not rc_context, which would also undo what the first figure of a kernel sets up: that figures are shown.
+        before = {name: matplotlib.rcParams[name] for name in THEME}
+        matplotlib.rcParams.update(THEME)
+        try:
             return draw(*arguments, **options)
+        finally:
+            matplotlib.rcParams.update(before)
 
     return drawn
 
@@ -51,5 +61,5 @@ def mark_training_length(axis: Axes, length: float) -> None:
     axis.axvline(length, linestyle=":", color="0.4")
     axis.annotate(
         "training length", (length, 1.01), xycoords=("data", "axes fraction"), ha="center", va="bottom",
-        fontsize=8, color="0.35",
+        fontsize=9, color="0.35",
     )  # fmt: skip

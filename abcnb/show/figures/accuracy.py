@@ -1,6 +1,6 @@
 """What models score: against length, training steps and cost, and seed by seed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -8,10 +8,12 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from abcnb.show.style import line_style, mark_training_length, themed
+from abcnb.show.style import line_style, line_styles, mark_training_length, themed
 
 
-def draw_accuracy(axis: Axes, table: pd.DataFrame, train_length: int, styles: Sequence[str] | None = None) -> None:
+def draw_accuracy(
+    axis: Axes, table: pd.DataFrame, train_length: int, styles: Mapping[str, dict] | None = None
+) -> None:
     """Percent exact match against length on given axes, one line per method.
 
     Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
@@ -20,11 +22,9 @@ def draw_accuracy(axis: Axes, table: pd.DataFrame, train_length: int, styles: Se
         axis: to draw on; a legend is left to the caller.
         table: columns method, length, exact_match, low, high (percent), and one row per seed.
         train_length: the longest length whose every number may be trained on, marked.
-        styles: all methods of a set of figures, so that each looks the same in all of them; those of the
-            table when None.
+        styles: name of a method to the style of its line, in the order of the legend; None gives each its own.
     """
-    styles = list(styles or dict.fromkeys(table["method"]))
-    for i, method in enumerate(styles):
+    for method, style in (styles or line_styles(table["method"])).items():
         group = table[table["method"] == method]
         if group.empty:
             continue
@@ -32,9 +32,8 @@ def draw_accuracy(axis: Axes, table: pd.DataFrame, train_length: int, styles: Se
         mean, several = by_length.mean(), by_length.size().max() > 1
         low = by_length.min() if several else group.groupby("length")["low"].min()
         high = by_length.max() if several else group.groupby("length")["high"].max()
-        style = line_style(i)
         axis.fill_between(mean.index, low, high, color=style["color"], alpha=0.2, linewidth=0)
-        axis.plot(mean.index, mean, label=method, markersize=4.5, **style)
+        axis.plot(mean.index, mean, label=method, **{"markersize": 4.5} | style)
     mark_training_length(axis, train_length)
     axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103))
     axis.spines[["top", "right"]].set_visible(False)
@@ -49,11 +48,13 @@ def accuracy_by_length(
     Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
 
     Args:
-        table, train_length, styles: as for `draw_accuracy`.
+        table, train_length: as for `draw_accuracy`.
         title: of the figure.
+        styles: all methods of a set of figures, so that each looks the same in all of them; those of the
+            table when None.
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
-    draw_accuracy(axis, table, train_length, styles)
+    draw_accuracy(axis, table, train_length, line_styles(styles or table["method"]))
     axis.set_title(title, pad=16)
     figure.legend(frameon=False, loc="outside right center")
     return figure
