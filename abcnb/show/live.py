@@ -59,7 +59,7 @@ def learning_curve(history: list[dict], title: str) -> Figure:
     for number, (axis, key) in enumerate(zip(figure.subplots(1, 2), ("exact_match", "loss"), strict=True)):
         axis.plot(steps, [record[key] for record in history], markersize=4.5, **line_style(number))
         axis.set(xlabel="optimizer steps", xlim=(0, None))
-        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
     figure.axes[0].set(ylabel="validation exact match (%)", ylim=(-3, 103))
     figure.axes[1].set(ylabel="training loss", yscale="log")
     figure.suptitle(title)
