@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from abcnb import training
-from abcnb.calibration import CalibrationConfig, calibrate
+from abcnb.calibration import CalibrationConfig, calibrate_attention
 from abcnb.lines import DIRECTION_NAMES
 from abcnb.show.panels.calibration import TESTED_LENGTHS, lines_of, longest_trained, setting_name
 from abcnb.show.panels.explorer import (
@@ -65,7 +65,7 @@ def panel(run, runs):
 
 def expected_lines(average, config, layer=0):
     """(head, attention, direction, operand, offset, support) of the lines that `calibrate` keeps."""
-    found, lines = calibrate(average, config), []
+    found, lines = calibrate_attention(average, config), []
     for name, tables in (("cross", found.cross_tables), ("self", found.self_tables)):
         for row in tables[layer].frame().query("kept").itertuples():
             places = name == "cross" and config.frame == "places" and row.direction
@@ -133,7 +133,7 @@ def test_length_and_head_change_the_picture_and_not_the_lines(panel):
 def test_the_bias_and_the_open_columns_are_those_of_the_line_bias(panel):
     width = 21
     columns = panel.task.layout(width, "natural")
-    bias = calibrate(panel.average, panel.base).cross_biases[0]
+    bias = calibrate_attention(panel.average, panel.base).cross_biases[0]
     opened = [[len(bias.open_columns(row, columns)[head]) for row in range(width + 1)] for head in range(2)]
     assert torch.equal(panel.lines.cross, bias(torch.arange(width + 1), columns))
     assert panel.lines.heads["cross_open"].tolist() == [sorted(counts)[width // 2] for counts in opened]

@@ -13,12 +13,13 @@ import psutil
 import pytest
 
 from abcnb.study import results
-from abcnb.study.engines import Ended, LocalEngine, _room, open_engine
+from abcnb.study.engines import Ended, LocalEngine, open_engine, room
 from abcnb.study.methods import experiment
 from abcnb.study.results import read
 from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
 from abcnb.study.sweep import read_sweep
+from tests.inline import InlineEngine
 
 # Eight runs: ABC waits for its Vanilla.
 EIGHT = """
@@ -76,12 +77,12 @@ def logged_processes(folder):
 
 @pytest.fixture(scope="module")
 def serial(tmp_path_factory):
-    """The eight runs one after the other, in this process's children."""
+    """The eight runs one after the other, in this process."""
     folder = tmp_path_factory.mktemp("serial")
-    done = subprocess.run(
-        sweep_command(folder, EIGHT, "--workers", "1"), capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    (folder / "sweep.toml").write_text(EIGHT)
+    sweep, csv = read_sweep(folder / "sweep.toml"), folder / "reports" / "results" / "accuracy.csv"
+    tests = (sweep.lengths, sweep.samples, sweep.hard_samples)
+    assert run_all(sweep.experiments, folder / "runs", csv, *tests, InlineEngine(), "cpu") == []
     table = measured(folder)
     assert len(table) == 8 * 2 * 2 and table["run"].nunique() == 8
     return folder, table
@@ -143,9 +144,9 @@ def test_a_csv_that_cannot_take_the_results_is_refused_before_anything_runs(tmp_
 def test_broken_metrics_beside_scores_stop_no_other_run(metrics, tmp_path):
     runs, csv = tmp_path / "runs", tmp_path / "accuracy.csv"
     broken, whole = (experiment("parity", "vanilla", "smoke", seed) for seed in (0, 1))
-    assert run_all([broken], runs, csv, (3,), 20, 20, LocalEngine(1), "cpu") == []
+    assert run_all([broken], runs, csv, (3,), 20, 20, InlineEngine(), "cpu") == []
     (runs / broken.digest / "metrics.json").write_text(metrics)
-    failures = run_all([broken, whole], runs, csv, (3,), 20, 20, LocalEngine(1), "cpu")
+    failures = run_all([broken, whole], runs, csv, (3,), 20, 20, InlineEngine(), "cpu")
     assert len(failures) == 1 and failures[0].startswith("parity vanilla")
     assert whole.digest in set(read(csv)["run"])
 
@@ -267,17 +268,17 @@ def test_the_same_experiment_twice_is_one_job(eight, tmp_path):
 def test_what_was_measured_before_a_failure_is_recorded(tmp_path):
     """Abacus positions for 12 digits: 20 digits fail, 3 and 6 are measured."""
     wanted = with_settings(experiment("successor", "abacus", "smoke"), ["model.max_position=12"])
-    failures = run_all([wanted], tmp_path / "runs", tmp_path / "accuracy.csv", (3, 6, 20), 20, 0, LocalEngine(1))
+    failures = run_all([wanted], tmp_path / "runs", tmp_path / "accuracy.csv", (3, 6, 20), 20, 0, InlineEngine())
     assert len(failures) == 1 and "at most 12 positions" in failures[0]
     assert read(tmp_path / "accuracy.csv")["length"].tolist() == [3, 6]
 
 
 def test_a_damaged_file_fails_one_run_alone(tmp_path):
     damaged, other = experiment("successor", "vanilla", "smoke"), experiment("parity", "vanilla", "smoke")
-    arguments = (tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, 20, LocalEngine(2), "cpu")
+    arguments = (tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, 20, InlineEngine(), "cpu")
     run_all([damaged], *arguments)
     (tmp_path / "runs" / damaged.digest / "evaluations.json").write_text("{")
-    failures = run_all([damaged, other], *arguments[:-2], LocalEngine(2), "cpu")
+    failures = run_all([damaged, other], *arguments)
     assert len(failures) == 1 and "delete it to measure again" in failures[0]
     assert other.digest in set(read(tmp_path / "accuracy.csv")["run"])
 
@@ -286,7 +287,7 @@ def test_a_dead_progress_board_costs_no_run():
     ray = pytest.importorskip("ray")
     engine = open_engine("ray", workers=1)
     try:
-        ray.kill(engine._board, no_restart=False)
+        ray.kill(engine.board, no_restart=False)
         assert engine.steps() == {}
         assert engine.slots == 1
     finally:
@@ -294,11 +295,11 @@ def test_a_dead_progress_board_costs_no_run():
 
 
 @pytest.mark.parametrize(
-    "resources, share, room",
+    "resources, share, jobs",
     [({"CPU": 4.0}, 0, 4), ({}, 0, 0), ({"CPU": 4.0, "GPU": 1.0}, 0.1, 4), ({"CPU": 16.0, "GPU": 2.0}, 0.6, 2)],
 )
-def test_the_room_of_a_machine(resources, share, room):
-    assert _room(resources, share) == room
+def test_the_room_of_a_machine(resources, share, jobs):
+    assert room(resources, share) == jobs
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,9 @@ class RayEngine:
         gpu_share: share of a card that a job takes; with 0 it sees the cards all the same, so give it the device
             `cpu`.
 
+    Attributes:
+        board: the actor that counts the steps done.
+
     Raises:
         ValueError: Ray is not installed, or no cluster answers at the address.
     """
@@ -244,22 +247,22 @@ class RayEngine:
             ray.init(log_to_driver=False, logging_level="error", **options)
         except ConnectionError as error:
             raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
-        room = sum(_room(node["Resources"], gpu_share) for node in ray.nodes() if node["Alive"])
-        if not room:
+        places = sum(room(node["Resources"], gpu_share) for node in ray.nodes() if node["Alive"])
+        if not places:
             has = {name: count for name, count in ray.cluster_resources().items() if name in ("CPU", "GPU")}
             ray.shutdown()
             raise ValueError(
                 f"expected a CPU and {gpu_share:g} of a GPU for each run in the Ray cluster, got {has}"
             )
-        self.slots = min(workers, room) if workers else room
-        self._board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
+        self.slots = min(workers, places) if workers else places
+        self.board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         # max_retries=0: what is tried again is the sweep's to say, whatever it ran on.
         self._task = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_ray_task)
         self._running: dict[Any, Job] = {}
 
     def start(self, job: Job) -> None:
         """Begin a job somewhere in the cluster."""
-        self._running[self._task.remote(job, self._board)] = job
+        self._running[self._task.remote(job, self.board)] = job
 
     def ended(self, seconds: float) -> list[Ended]:
         """The jobs that ended, after waiting at most so long for one."""
@@ -278,7 +281,7 @@ class RayEngine:
     def steps(self) -> dict[Job, int]:
         """Training steps done since the last call."""
         try:
-            return self._ray.get(self._board.take.remote())
+            return self._ray.get(self.board.take.remote())
         except self._ray.exceptions.RayActorError:  # its machine is gone; it starts again on another
             return {}
 
@@ -307,7 +310,7 @@ def _check_address(address: str) -> None:
         raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
 
 
-def _room(resources: dict[str, float], gpu_share: float) -> int:
+def room(resources: dict[str, float], gpu_share: float) -> int:
     """Jobs that a machine has room for; a share of a card is of one card."""
     cpus = int(resources.get("CPU", 0))
     return min(cpus, int(resources.get("GPU", 0)) * int(1 / gpu_share)) if gpu_share else cpus
