@@ -315,12 +315,18 @@ def _steps_since(listener: Callable[[int], None] | None) -> Callable[[list[dict]
     return hear if listener else None
 
 
-def steps_to_do(experiment: Experiment, runs: Path) -> int:
+def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:
+    """Whether `fit` would train nothing: there is a finished run, with `fresh` one of this code."""
+    run = Run(runs / experiment.digest, experiment)
+    return is_finished(run.folder) and not (fresh and run.code != fingerprint())
+
+
+def steps_to_do(experiment: Experiment, runs: Path, fresh: bool = False) -> int:
     """Optimizer steps that `fit` has to account for: of the experiment and of an interpolation not yet there."""
-    if is_finished(runs / experiment.digest):
+    if is_usable(experiment, runs, fresh):
         return 0
     base = experiment.interpolation
-    return experiment.training.steps + (steps_to_do(base, runs) if base else 0)
+    return experiment.training.steps + (steps_to_do(base, runs, fresh) if base else 0)
 
 
 def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:

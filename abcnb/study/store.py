@@ -20,9 +20,9 @@ from abcnb.evaluation import Score
 from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import fingerprint, older
+from abcnb.study.fingerprint import older
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, run_of
+from abcnb.study.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, is_usable, run_of
 from abcnb.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
@@ -97,10 +97,7 @@ class Store:
 
     def _is_trained(self, experiment: Experiment) -> bool:
         """Whether there is a run of it that may be used as it is."""
-        folder = self.runs / experiment.digest
-        if not is_finished(folder):
-            return False
-        return not self._fresh or run_of(experiment, folder).code == fingerprint()
+        return is_usable(experiment, self.runs, self._fresh)
 
     def _committed(self, experiment: Experiment) -> Path:
         return self.reports / "models" / experiment.digest
