@@ -40,7 +40,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Threads = Annotated[
     int, typer.Option(min=1, help="CPU threads; these small models gain little from a second one.")
 ]
-Samples = Annotated[int, typer.Option(min=1, help="Test samples a length.")]
+Samples = Annotated[int, typer.Option(min=1, help="Test samples per length.")]
 Lengths = Annotated[
     str, typer.Option(help="Test lengths in digits, separated by commas or spaces, e.g. --lengths '6 10 60'.")
 ]

@@ -137,7 +137,7 @@ def retrain(
     seed: int = 0,
     **watch,
 ) -> Transformer:
-    """A new model that attends to nothing but what lies on the lines.
+    """A new model that attends only to cells on the lines.
 
     Args:
         data: what it is trained on.

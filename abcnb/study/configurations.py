@@ -95,8 +95,8 @@ def methods_page(preset: str = "laptop") -> str:
                 "## What each method is told",
                 "\n".join(told),
                 "## Every task and method",
-                "What differs between the tasks of a method is **bold**. ABC and LoRA start from the `vanilla` model of the "
-                "same task. *Width* is the number of digits that operands are padded to in training.",
+                "What differs between the tasks of a method is **bold**. ABC and LoRA start from the `vanilla` model "
+                "of the same task. *Width* is the number of digits that operands are padded to in training.",
                 "\n".join(
                     [
                         "| method | tasks | " + " | ".join(TITLES.values()) + " |",

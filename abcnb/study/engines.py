@@ -61,7 +61,7 @@ class Job:
         return evaluations_of(self.lengths, self.samples, self.hard_samples)
 
     def known(self) -> list[dict]:
-        """Its rows of accuracy.csv, as far as they are measured; none where the run is unfinished or damaged."""
+        """Its rows of accuracy.csv, those that are measured; none where the run is unfinished or damaged."""
         run = Run(self.runs / self.experiment.digest, self.experiment)
         if not is_usable(self.experiment, self.runs, self.fresh):
             return []
@@ -225,7 +225,7 @@ class RayEngine:
     Args:
         address: of a running cluster, as `ray start --head` prints it, or `auto`; empty starts a local one.
         workers: jobs at a time; 0 is as many as the cluster has room for.
-        gpu_share: share of a card that a job takes; with 0 it sees the cards all the same, so give it the device
+        gpu_share: share of a card that a job takes; with 0 it still sees the cards, so give it the device
             `cpu`.
 
     Raises:

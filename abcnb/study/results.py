@@ -1,7 +1,7 @@
 """Measured results: two tidy CSV files, and the tables made of them.
 
-accuracy.csv   one row a (task, method, preset, seed, settings, test set, length)
-learning.csv   one row a validation of the runs behind them
+accuracy.csv   one row per (task, method, preset, seed, settings, test set, length)
+learning.csv   one row per validation of the runs behind them
 """
 
 from collections.abc import Sequence
@@ -153,7 +153,7 @@ def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
-    """Measured beside published: one row a task and method, one column a length.
+    """Measured beside published: one row per task and method, one column per length.
 
     A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`.
 
@@ -192,7 +192,7 @@ def _cell(shares: pd.Series, known: float | None) -> str:
 
 
 def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd.DataFrame:
-    """Measured beside published at one length: one row a method, one column for each of the paper's tasks.
+    """Measured beside published at one length: one row per method, one column for each of the paper's tasks.
 
     Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Where there are several
     tasks, a method is left out that was measured on one alone and has no published number there.
@@ -254,7 +254,7 @@ def every_seed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[int]) -> pd.DataFrame:
-    """What each choice changes: a row a choice, setting, task and method it was tried on, or one *not run*.
+    """What each choice changes: a row for each setting, task and method that it was tried on, or one *not run*.
 
     A cell reads `as frozen → as tried`, means over the seeds that have both.
 

@@ -8,7 +8,7 @@ An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`
     attention.safetensors  ABC: the averaged attention that was calibrated
     metrics.json         validations, steps, seconds, hardware, the code's fingerprint; written last: a folder
                          without it is unfinished
-    evaluations.json     exact match by test set and length, as far as asked for
+    evaluations.json     exact match by test set and length, for those that were asked for
 
 What trains a model is `abcnb.pipeline`; this file adds the folder, its lock, checkpoints and resuming. A run of other
 code is used unless a fresh one is asked for; it is then moved to `runs/superseded/`, and nothing trained is lost.

@@ -184,7 +184,7 @@ class Store:
         samples: int = 10_000,
         test_set: str = "random",
     ) -> pd.DataFrame:
-        """`scores` of many experiments: one row an experiment and length.
+        """`scores` of many experiments: one row per experiment and length.
 
         Returns:
             Columns task, method, seed, settings, length, samples, correct, exact_match, low, high (percent,
