@@ -25,11 +25,11 @@ COLUMNS = [
     "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",
     "train_steps", "train_seconds", "device",
     "frame", "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
-    "settings", "train_flops", "code",
+    "settings", "train_flops", "code", "date",
 ]  # fmt: skip
 NAMES = ["task", "method", "preset", "seed", "settings"]
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
-LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code"]
+LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code", "date"]
 # What tells rows of a file apart, by its name.
 KEYS = {"accuracy.csv": [*NAMES, "test_set", "length"], "learning.csv": [*NAMES, "step"]}
 
@@ -40,7 +40,8 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest; `settings` is what
     differs from the method's frozen configuration, as for `--set`, and empty where nothing does; `train_flops`
     are counted from the sizes, the interpolating model's included; `code` is the fingerprint of the code that trained
-    and measured.
+    and measured, `date` the day of the measurement (of rows from
+    before there were dates, the day they were committed).
     """
     e, metrics = run.experiment, run.metrics
     return {
@@ -68,6 +69,7 @@ def row(run: Run, test_set: str, score: Score) -> dict:
         "settings": settings_of(e),
         "train_flops": training_flops(e),
         "code": score.code,
+        "date": score.date,
     }
 
 
@@ -75,7 +77,7 @@ def learning_rows(run: Run) -> list[dict]:
     """The rows of learning.csv: every validation of a run."""
     e = run.experiment
     names = {"task": e.task, "method": e.method, "preset": e.preset, "seed": e.seed, "settings": settings_of(e)}
-    known = {"run": e.digest, "code": run.code}
+    known = {"run": e.digest, "code": run.code, "date": run.metrics.get("date", "")}
     return [names | known | {key: record[key] for key in LEARNED} for record in run.metrics["history"]]
 
 
@@ -93,7 +95,7 @@ def read(file: Path) -> pd.DataFrame:
     if not file.exists():
         return pd.DataFrame(columns=columns)
     # A hash may look like a number.
-    table = pd.read_csv(file, keep_default_na=False, dtype={"run": str, "settings": str, "code": str})
+    table = pd.read_csv(file, keep_default_na=False, dtype={"run": str, "settings": str, "code": str, "date": str})
     if list(table.columns) != columns:
         raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
     return table

@@ -17,6 +17,7 @@ code is used unless a fresh one is asked for; it is then moved to `runs/supersed
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import date
 from itertools import count
 from pathlib import Path
 
@@ -154,7 +155,7 @@ class Run:
             return known
         model, data = self.model(device), self.experiment.data()
         (measured,) = pipeline.evaluate(model, data, [length], samples, test_set)
-        measured = replace(measured, code=joint(self.code, fingerprint()))
+        measured = replace(measured, code=joint(self.code, fingerprint()), date=today())
         with FileLock(self.folder / ".lock"):
             scores = self._evaluations() | {f"{test_set} {length} {samples}": measured}
             content = json.dumps({key: asdict(score) for key, score in scores.items()}, indent=1)
@@ -184,6 +185,11 @@ class Run:
             raise ValueError(
                 f"expected scores as JSON in {self._evaluations_file}, got: {error}; delete it to measure again"
             ) from None
+
+
+def today() -> str:
+    """The day, as kept with runs and scores."""
+    return date.today().isoformat()
 
 
 def is_finished(folder: Path) -> bool:
@@ -287,6 +293,7 @@ def fit(
             "hardware": hardware(where),
             "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
             "code": joint(base.code, fingerprint()) if base else fingerprint(),
+            "date": today(),
         }
         content = json.dumps(metrics, indent=1)
         write_atomically(folder / METRICS, lambda name: name.write_text(content))
