@@ -1,6 +1,6 @@
 """The command line, `python -m abcnb`: fit, evaluate, predict, runs, keep, reproduce, sweep, table, reports.
 
-`bench` measures speed.
+`hero` draws the figure of the README, `bench` measures speed.
 """
 
 import json
@@ -391,6 +391,18 @@ def reports_command(
         print(f"failed: {failure}", file=sys.stderr)
     if failures:
         raise typer.Exit(1)
+
+
+@app.command("hero")
+def hero_command(
+    out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("reports/hero.png"),
+    reports: Annotated[Path, typer.Option(help="Its models/ and results/ are drawn.")] = Path("reports"),
+):
+    """Draw the figure that opens the README from committed files."""
+    from abcnb.show.hero import write_hero
+
+    write_hero(reports, out)
+    print(out)
 
 
 @app.command("bench")
