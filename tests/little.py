@@ -1,8 +1,18 @@
-"""Small notebooks that need no model."""
+"""Small notebooks that need no model, and a small run of ABC for the panels."""
+
+from dataclasses import replace
 
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from abcnb.calibration import CalibrationConfig
 from abcnb.show.cleaning import KERNEL
+from abcnb.study.methods import experiment
+from abcnb.study.runs import fit
+
+# Not those of `methods`: what the tests of panels say must not change when a method does.
+PLACES = CalibrationConfig(
+    frame="places", directions_cross=(-1, 0), directions_self=(0, 1), kappa_cross=1.0, kappa_self=0.0
+)
 
 PARAMETERS = """preset = "laptop"  # smoke, laptop or paper
 runs_dir = ""  # folder of trained models
@@ -15,3 +25,9 @@ def little(title, link, *sources):
     cells.append(new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}))
     cells += [new_code_cell(source) for source in sources]
     return new_notebook(cells=[*cells, new_markdown_cell(link)], metadata=KERNEL)
+
+
+def calibrated_run(runs):
+    """A run of ABC on Addition, trained for a few steps."""
+    wanted = replace(experiment("addition", "abc-places", "smoke"), calibration=PLACES)
+    return fit(wanted, runs, "cpu", progress=False)

@@ -103,7 +103,7 @@ def report(tmp_path_factory):
     shown = """from pathlib import Path
 
 from abcnb.study.runs import fit
-from abcnb.show.panels.explorer import calibration_panel
+from abcnb.show.panels import calibration_panel
 from abcnb.study.methods import experiment
 
 runs = Path(runs_dir)

@@ -103,7 +103,7 @@ def test_an_execution_is_current_as_long_as_nothing_that_decides_it_changes(exec
     write(notebook, first)
     assert executed.is_current(first)
     with monkeypatch.context() as changed:
-        changed.setattr(reports, "_digest", lambda files: "other sources")
+        changed.setattr(reports, "_digest", lambda *_: "other sources")
         assert not executed.is_current(first)
     replace_source(first, 2, "preset.upper()")
     assert not executed.is_current(first)

@@ -1,4 +1,8 @@
-"""The committed notebooks: found, read, cleaned of what changes with every execution, and checked."""
+"""The committed notebooks: found, read, cleaned of what changes with every execution, and checked.
+
+nbstripout was weighed and left: with its `--keep-output` and `--extra-keys` it drops metadata, but it neither removes
+stderr and widget views from outputs that stay nor numbers the cells anew, and that is most of `clean`.
+"""
 
 import ast
 import json
@@ -60,10 +64,10 @@ def _tagged(notebook: NotebookNode, tag: str) -> list[NotebookNode]:
 
 
 def clean(notebook: NotebookNode) -> NotebookNode:
-    """A copy to commit: outputs stay, what changes from one execution to the next goes.
+    """A copy to commit: outputs stay, and what changes from one execution to the next is removed.
 
-    What goes: widget state and widget views (an image or panel beside one stays), stderr (progress bars), the
-    injected parameters, timings and all other metadata but tags. Cells are counted 1, 2, 3, as after a restart.
+    Removed are widget state and widget views (an image or panel beside one stays), stderr (progress bars), injected
+    parameters, timings and all other metadata except tags. Cells are numbered 1, 2, 3, as after a restart.
     """
     cells, number = [], 0
     for cell in notebook.cells:
@@ -140,7 +144,7 @@ def _code_problems(cell: NotebookNode, number: int) -> list[str]:
 
 
 def _text_problems(notebook: NotebookNode, file: Path) -> list[str]:
-    """What is wrong with links, the question, and paths of one machine."""
+    """Problems with links, the question, and paths of one machine."""
     found = []
     names = [other.name for other in find([], file.parent)]
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
@@ -163,7 +167,7 @@ def _without_images(output: NotebookNode) -> dict:
 
 
 def problems(file: Path) -> list[str]:
-    """What keeps a notebook from being committed, a line each; empty where nothing does."""
+    """What keeps a notebook from being committed, one line per problem."""
     notebook = read(file)
     found = [] if clean(notebook) == notebook else ["it is not clean: run python -m abcnb reports --clean"]
     if len(notebook.cells) > MOST_CELLS:
@@ -178,7 +182,7 @@ def problems(file: Path) -> list[str]:
 
 
 def clean_all(folder: Path = NOTEBOOKS) -> list[str]:
-    """Clean the committed notebooks where they are; returns what is left to do by hand, a line each."""
+    """Clean the committed notebooks in place; returns what is left to do by hand, one line per problem."""
     left = []
     for file in find([], folder):
         notebook = read(file)

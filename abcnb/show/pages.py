@@ -1,4 +1,8 @@
-"""HTML pages of executed documents: one file each, nothing loaded from anywhere, formulas as MathML."""
+"""HTML pages of executed documents: one file each, nothing loaded from anywhere, formulas as MathML.
+
+nbconvert was tried and left: its Markdown breaks tables whose formulas contain `|`, so Markdown, anchors, links and
+alternative texts would remain here, and it would replace `_output` and `_cells` alone.
+"""
 
 import os
 import re
@@ -45,11 +49,11 @@ _templates = jinja2.Environment(
 
 @dataclass(frozen=True)
 class Site:
-    """Where pages stand beside each other.
+    """The pages of one folder, which link to each other.
 
     Attributes:
         folder: of the pages.
-        sources: folder of the documents they are made of.
+        sources: folder of the documents that they are made from.
         names: of all documents, in reading order.
         ready: names that have a page, now or after this build; only these are linked to.
     """
@@ -83,7 +87,7 @@ def mathml(formula: str, display: str = "inline") -> str:
 
 
 def _anchor(heading: str) -> str:
-    """What a heading is linked to by; made of Jupyter's own anchor (hyphens for spaces) it is the same."""
+    """The anchor of a heading; Jupyter's own anchor of it (hyphens for spaces) gives the same."""
     return re.sub(r"[^\w]+", "-", unescape(heading).lower()).strip("-") or "section"
 
 
@@ -97,7 +101,7 @@ class _Renderer(mistune.HTMLRenderer):
         self.formulas: list[tuple[str, str]] = []  # as written, and as HTML
 
     def set_aside(self, found: re.Match) -> str:
-        """A mark in place of a formula."""
+        """Replace a formula by a mark, and remember it."""
         if found["block"] is None and found["inline"] is None:
             return found[0]
         display = "inline" if found["block"] is None else "block"
@@ -109,7 +113,7 @@ class _Renderer(mistune.HTMLRenderer):
         return f"\ue000{len(self.formulas) - 1}\ue001"
 
     def put_back(self, text: str, part: int = 1) -> str:
-        """Formulas, as HTML or (0) as written, in place of their marks."""
+        """Replace marks by their formulas, as HTML (1) or as written (0)."""
         return re.sub("\ue000(\\d+)\ue001", lambda mark: self.formulas[int(mark[1])][part], text)
 
     def heading(self, text: str, level: int, **attributes) -> str:
@@ -170,7 +174,7 @@ class Markdown:
 
 
 def question(document: dict) -> tuple[str, str]:
-    """Title and question of a document, as Markdown: its first line, and what follows **Question.**"""
+    """Title and question of a document, as Markdown: its first line and what follows **Question.**"""
     text = document["cells"][0]["source"] if document["cells"] else ""
     title = re.match(r"#\s+(.+)", text)
     asked = re.search(r"\*\*Question\.?\*\*\s*(.+?)\s*(?:\n\s*\n|$)", text, re.DOTALL)
@@ -178,7 +182,7 @@ def question(document: dict) -> tuple[str, str]:
 
 
 def _alternative_text(code: str, headings: Sequence[dict]) -> str:
-    """What a figure shows: the first line on the function that drew it, and the section it stands in."""
+    """What a figure shows: the first line of the docstring of the function that drew it, and its section."""
     drawn = [name for name in re.findall(r"\bfigures\.(\w+)\(", code) if hasattr(figures, name)]
     what = (getattr(figures, drawn[-1]).__doc__ or "").splitlines()[:1] if drawn else []
     where = [f"Section: {headings[-1]['text']}."] if headings else []
@@ -190,7 +194,7 @@ def _text_block(text: str, kind: str) -> Markup:
 
 
 def _output(output: dict, markdown: Markdown, alternative_text: str) -> Markup:
-    """One output of a cell, in the richest form that a page can show without a kernel."""
+    """An output of a cell in the richest form that a page can show without a kernel."""
     if output["output_type"] == "stream":
         return _text_block(output["text"], "text")
     if output["output_type"] == "error":
@@ -227,7 +231,7 @@ def _cells(document: dict, markdown: Markdown) -> list[dict]:
 
 
 def _checked(text: str, name: str) -> str:
-    """The page, where nothing in it is loaded from elsewhere."""
+    """The page, if it loads nothing from elsewhere."""
     loaded = _LOADED.findall(text) + _LINKED.findall(text)
     if loaded:
         raise ValueError(f"expected a page {name} that loads nothing, but it asks for {loaded[0][:100]}")
@@ -244,7 +248,7 @@ def report_page(
         name: of its file, without ending.
         site: what it may link to.
         parameters: name, value and help of each.
-        provenance: what it was run with: pairs of name and value.
+        provenance: what it was run with, as pairs of name and value.
 
     Raises:
         ValueError: a formula cannot be converted, or an output would load something from elsewhere.
@@ -273,9 +277,9 @@ def index_page(documents: dict[str, dict], site: Site, results: str, provenance:
 
     Args:
         documents: all of them by name.
-        site: those with a page are linked to.
+        site: only its ready documents are linked to.
         results: the headline table, as Markdown.
-        provenance: what it was made with: pairs of name and value.
+        provenance: what it was made with, as pairs of name and value.
 
     Raises:
         ValueError: a formula cannot be converted.

@@ -1,4 +1,4 @@
-"""The notebooks: executed in order and turned into HTML pages.
+"""Executes the notebooks in order and turns them into HTML pages.
 
 <reports>/executed/<name>-<preset>.ipynb   as they ran; not committed
 <reports>/html/<name>.html, index.html     pages of the laptop preset; of another, in html-<preset>/
@@ -39,8 +39,6 @@ from abcnb.study.runs import RUNS, hardware
 
 KERNEL_SECONDS, CELL_SECONDS = 120, 6 * 3600  # to start a kernel; for one cell, which may train many models
 
-_NOT_IN_NOTEBOOKS = {"__main__.py", "reports.py", "cleaning.py", "pages.py"}  # sources that no result depends on
-
 
 class _ThisPython(AsyncKernelManager):
     """Kernels of the interpreter that runs the command, whatever kernels the user's folders name."""
@@ -55,7 +53,7 @@ class _ThisPython(AsyncKernelManager):
 
 
 class _Counting(NBClientEngine):
-    """papermill's engine, which also says when a cell is done."""
+    """papermill's engine, which also reports each finished cell."""
 
     @classmethod
     def execute_managed_notebook(cls, nb_man, kernel_name, done=None, **options):
@@ -97,10 +95,10 @@ def provenance(device: str) -> list[tuple[str, str]]:
     ]
 
 
-def _digest(files: list[Path]) -> str:
+def _digest(files: list[Path], folder: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(files):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+        digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 
@@ -127,15 +125,15 @@ class Execution:
         pick_device(self.device)
 
     def output(self, file: Path) -> Path:
-        """Where a notebook goes as it ran."""
+        """The file of a notebook as it ran."""
         return self.reports.resolve() / "executed" / f"{file.stem}-{self.preset}.ipynb"
 
     def pages(self) -> Path:
-        """Where pages go."""
+        """The folder of the pages."""
         return self.reports.resolve() / ("html" if self.preset == COMMITTED_PRESET else f"html-{self.preset}")
 
     def parameters(self, file: Path) -> dict:
-        """Those of the common parameters that a notebook has."""
+        """The values passed to a notebook: those of the common parameters that it has."""
         common = {
             "preset": self.preset,
             "device": self.device,
@@ -147,16 +145,14 @@ class Execution:
         return {name: value for name, value in common.items() if name in known}
 
     def fingerprint(self, file: Path) -> str:
-        """Of all that decides a notebook's outputs: its cells, parameters, the package, committed results."""
+        """A hash of all that decides a notebook's outputs: its cells, parameters, the package, committed results."""
         cells = [(cell.cell_type, cell.source) for cell in read(file).cells]
         package = Path(abcnb.__file__).parent
-        sources = [
-            s for s in (*package.rglob("*.py"), *package.rglob("*.html")) if s.name not in _NOT_IN_NOTEBOOKS
-        ]
-        parts = [cells, self.parameters(file), _digest(sources)]
+        sources = [*package.rglob("*.py"), *package.rglob("*.html")]
+        parts = [cells, self.parameters(file), _digest(sources, package)]
         if "reports_dir" in self.parameters(file):
             kinds = ("results/*.csv", "sweeps/*.toml", "models/*/config.json", "models/*/*.safetensors")
-            parts.append(_digest([known for kind in kinds for known in self.reports.glob(kind)]))
+            parts.append(_digest([known for kind in kinds for known in self.reports.glob(kind)], self.reports))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def done(self, file: Path) -> NotebookNode | None:
@@ -214,7 +210,7 @@ class Execution:
 
 
 def _shown_parameters(file: Path, passed: dict) -> list[dict]:
-    """Name, value and help of a notebook's parameters as it ran; folders of the repository by their short name."""
+    """Name, value and help of a notebook's parameters as it ran; folders are relative to the repository."""
     shown = []
     for name, known in papermill.inspect_notebook(str(file)).items():
         value = passed.get(name, ast.literal_eval(known["default"]))
@@ -228,7 +224,7 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     """Write the page of every notebook that ran to its end, and the index.
 
     Returns:
-        A line for each page that could not be written; the others are.
+        One line per page that could not be written; the others are written.
     """
     files, target, failures = find([], folder), execution.pages(), []
     executed = {file.stem: notebook for file in files if (notebook := execution.done(file))}
@@ -253,8 +249,8 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     shown = results.by_task(results.in_order(table), LENGTHS[-1])
     text = f"Nothing is measured at preset {execution.preset} yet."
     if len(shown):
-        text = f"{results.made_with(table)} At {LENGTHS[-1]} digits; the last report has every length, every seed "
-        text += f"and the hard cases.\n\n{results.markdown(shown)}"
+        text = f"{results.made_with(table)} The table is for {LENGTHS[-1]} digits; the last report covers every "
+        text += f"length, every seed and the hard cases.\n\n{results.markdown(shown)}"
     documents = {file.stem: read(file) for file in files}
     made["index"] = pages.index_page(documents, site, text, provenance(execution.device))
     target.mkdir(parents=True, exist_ok=True)
@@ -277,7 +273,7 @@ def write_reports(
         folder: of the notebooks.
 
     Returns:
-        A line for each failure; the others went on.
+        One line per failure; the other notebooks are executed all the same.
 
     Raises:
         ValueError: an unknown notebook, or outputs of another preset than the committed one to write back.

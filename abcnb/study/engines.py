@@ -24,7 +24,8 @@ import torch
 from abcnb.devices import pick_device
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
-from abcnb.study.runs import Run, evaluations_of, fit, is_finished
+from abcnb.study.fingerprint import fingerprint
+from abcnb.study.runs import Run, evaluations_of, fit, is_usable
 
 ENGINES = ("local", "ray")
 
@@ -39,6 +40,7 @@ class Job:
         lengths: of the test sets, in digits.
         samples, hard_samples: of the random and of the hard test set at each length; 0 leaves it out.
         device: `auto`, `cpu` or `cuda`.
+        fresh: train and measure again what other code than this did.
     """
 
     experiment: Experiment
@@ -47,6 +49,7 @@ class Job:
     samples: int
     hard_samples: int
     device: str
+    fresh: bool = False
 
     @property
     def log(self) -> Path:
@@ -58,24 +61,25 @@ class Job:
         return evaluations_of(self.lengths, self.samples, self.hard_samples)
 
     def known(self) -> list[dict]:
-        """Its rows of accuracy.csv, as far as they are measured; none where the run is unfinished or damaged."""
+        """Its rows of accuracy.csv, those that are measured; none where the run is unfinished or damaged."""
         run = Run(self.runs / self.experiment.digest, self.experiment)
-        if not is_finished(run.folder):
+        if not is_usable(self.experiment, self.runs, self.fresh):
             return []
         try:
             results.learning_rows(run)  # what is recorded beside them
             scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests()]
-            return [results.row(run, name, score) for name, score in scores if score]
+            usable = [(name, s) for name, s in scores if s and not (self.fresh and s.code != fingerprint())]
+            return [results.row(run, name, score) for name, score in usable]
         except (ValueError, KeyError):  # a damaged file; working on the job says what is wrong with it
             return []
 
     def work(self, listener: Callable[[int], None]) -> list[dict]:
         """Do it, on one thread; returns its rows of accuracy.csv. `listener` hears of steps done."""
         torch.set_num_threads(1)
-        run = fit(self.experiment, self.runs, self.device, progress=False, listener=listener)
+        run = fit(self.experiment, self.runs, self.device, progress=False, listener=listener, fresh=self.fresh)
         where = pick_device(self.device)
         return [
-            results.row(run, name, run.evaluate(length, count, name, where))
+            results.row(run, name, run.evaluate(length, count, name, where, self.fresh))
             for name, length, count in self.tests()
         ]
 
@@ -221,7 +225,7 @@ class RayEngine:
     Args:
         address: of a running cluster, as `ray start --head` prints it, or `auto`; empty starts a local one.
         workers: jobs at a time; 0 is as many as the cluster has room for.
-        gpu_share: share of a card that a job takes; with 0 it sees the cards all the same, so give it the device
+        gpu_share: share of a card that a job takes; with 0 it still sees the cards, so give it the device
             `cpu`.
 
     Attributes:

@@ -20,9 +20,9 @@ from abcnb.evaluation import Score
 from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import fingerprint, older
+from abcnb.study.fingerprint import older
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, run_of
+from abcnb.study.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, is_usable, run_of
 from abcnb.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
@@ -97,10 +97,7 @@ class Store:
 
     def _is_trained(self, experiment: Experiment) -> bool:
         """Whether there is a run of it that may be used as it is."""
-        folder = self.runs / experiment.digest
-        if not is_finished(folder):
-            return False
-        return not self._fresh or run_of(experiment, folder).code == fingerprint()
+        return is_usable(experiment, self.runs, self._fresh)
 
     def _committed(self, experiment: Experiment) -> Path:
         return self.reports / "models" / experiment.digest
@@ -167,7 +164,7 @@ class Store:
         """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
         rows = None if self._is_trained(experiment) else self._rows("accuracy.csv", experiment)
         known = {} if rows is None else {
-            row.length: Score(row.length, row.samples, row.correct, row.wrong_digits, row.digits, row.code)
+            row.length: Score(row.length, row.samples, row.correct, row.wrong_digits, row.digits, row.code, row.date)
             for row in rows[rows["test_set"] == test_set].itertuples()
         }  # fmt: skip
         found = []
@@ -187,21 +184,30 @@ class Store:
         samples: int = 10_000,
         test_set: str = "random",
     ) -> pd.DataFrame:
-        """`scores` of many experiments: one row an experiment and length.
+        """`scores` of many experiments: one row per experiment and length.
 
         Returns:
             Columns task, method, seed, settings, length, samples, correct, exact_match, low, high (percent,
             95% Wilson interval), digits (output tokens over all samples) and digit_error_rate.
         """
+        scores = [(e, score) for e in experiments for score in self.scores(e, lengths, samples, test_set)]
+        if scores:
+            print(where_from([score for _, score in scores], len(experiments)))
         rows = [
             {"task": e.task, "method": e.method, "seed": e.seed, "settings": settings_of(e)}
             | {"length": score.length, "samples": score.samples, "correct": score.correct}
             | {"exact_match": score.exact_match, "low": score.interval[0], "high": score.interval[1]}
             | {"digits": score.digits, "digit_error_rate": score.wrong_digits / score.digits}
-            for e in experiments
-            for score in self.scores(e, lengths, samples, test_set)
+            for e, score in scores
         ]
         return pd.DataFrame(rows)
+
+
+def where_from(scores: Sequence[Score], models: int) -> str:
+    """When the scores of a table were measured, and by which code, in a line."""
+    dates, codes = sorted({score.date for score in scores}), sorted({score.code for score in scores})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"Stored: {len(scores)} scores of {models} models, measured {when}, code {', '.join(codes)}."
 
 
 def open_store(

@@ -28,14 +28,14 @@ def time_left(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-class Retraining(threading.Thread):
+class BackgroundTraining(threading.Thread):
     """Fit an experiment and evaluate it by length. Interrupted, it goes on from its last checkpoint next time.
 
     Args:
         experiment: what to train; one that is trained already is only evaluated.
         runs: the folder of all runs.
         lengths: tested lengths, in digits.
-        samples: test samples a length.
+        samples: test samples per length.
         device: `auto`, `cpu` or `cuda`.
         on_progress: called with the steps done, the steps in all, and one line for the reader.
         on_end: called once with the scores (None unless it came to its end) and one line for the reader.
@@ -51,7 +51,7 @@ class Retraining(threading.Thread):
         on_progress: Callable[[int, int, str], None],
         on_end: Callable[[list[Score] | None, str], None],
     ):
-        super().__init__(daemon=True, name=f"retraining {experiment.digest}")
+        super().__init__(daemon=True, name=f"training {experiment.digest}")
         self.experiment, self.runs, self.device = experiment, runs, device
         self.lengths, self.samples = tuple(lengths), samples
         self._on_progress, self._on_end = on_progress, on_end
@@ -84,8 +84,8 @@ class Retraining(threading.Thread):
         if is_finished(self.runs / self.experiment.digest):
             return "the model is trained, and its tests go on"
         if self._has_checkpoint():
-            return "retraining goes on from its checkpoint"
-        return "retraining starts anew: no checkpoint yet"
+            return "training goes on from its checkpoint"
+        return "training starts anew: no checkpoint yet"
 
     def _has_checkpoint(self) -> bool:
         parts = (self.experiment, self.experiment.interpolation)
@@ -94,7 +94,7 @@ class Retraining(threading.Thread):
     def _fit(self) -> Run:
         # The first report of a resumed training counts the steps of its last time too, and says nothing of speed.
         self._heard = [] if self._has_checkpoint() else [(time.monotonic(), 0)]
-        self._on_progress(0, self._total, "training …")
+        self._on_progress(0, self._total, "training")
         return fit(self.experiment, self.runs, self.device, progress=False, listener=self._listen)
 
     def _listen(self, steps: int) -> None:

@@ -14,10 +14,11 @@ from abcnb.devices import pick_device
 from abcnb.evaluation import Score
 from abcnb.layout import Steps
 from abcnb.lines import DIRECTION_NAMES, FRAMES
-from abcnb.show.panels.background import Retraining
-from abcnb.show.panels.drawing import HeadMaps, accuracy_curves, to_png
+from abcnb.show.panels.background import BackgroundTraining
+from abcnb.show.panels.drawing import HeadMaps, accuracy_figure, to_png
 from abcnb.show.panels.offline import DIRECTIONS, PANEL_MIME, panel_data, panel_fragment
 from abcnb.show.panels.panel import Panel, dropdown, picture, slider, table, toggles
+from abcnb.show.style import COLOURMAP
 from abcnb.study.experiments import Experiment
 from abcnb.study.runs import Run
 from abcnb.tasks import Task
@@ -122,8 +123,10 @@ def longest_trained(task: Task) -> int:
     return max((n for n in range(1, 61) if task.digits_at(n) <= task.train_length), default=1)
 
 
-def _percent(scores: list[Score]) -> list[tuple[int, float, float, float]]:
-    return [(score.length, score.exact_match, *score.interval) for score in scores]
+def curve(name: str, scores: list[Score]) -> pd.DataFrame:
+    """Scores as `draw_accuracy` takes them, under the name of their setting."""
+    rows = [(name, score.length, score.exact_match, *score.interval) for score in scores]
+    return pd.DataFrame(rows, columns=["method", "length", "exact_match", "low", "high"])
 
 
 def lines_html(lines: Lines, heads: Sequence[int]) -> str:
@@ -156,12 +159,14 @@ class CalibrationPanel(Panel):
         run: a run of ABC.
         runs: the folder of all runs, into which retrainings go.
         device: `auto`, `cpu` or `cuda`, for retraining and testing.
-        samples: test samples a length.
+        samples: test samples per length.
 
     Attributes:
         lines: what the controls' calibration finds, or what it last found.
-        curves: digest of an experiment to its setting's name and its points of the figure.
-        training: the thread of the last retraining, or None.
+        curves: digest of an experiment to the `curve` of its setting.
+        training: the thread that last retrained, or None.
+        picture, tables: of the lines that the controls find.
+        curves_picture, curves_table: of the exact match of all settings so far.
 
     Raises:
         ValueError: the run has no calibrated lines.
@@ -174,21 +179,21 @@ class CalibrationPanel(Panel):
         self.base, self.task = run.experiment.calibration, run.experiment.get_task()
         self.average = run.attention()
         self.lines: Lines | None = None
-        self.training: Retraining | None = None
+        self.training: BackgroundTraining | None = None
         self._maps: dict[tuple, HeadMaps] = {}
         self._make_controls()
         self._make_retraining()
-        self._picture, self._tables = picture(), widgets.HTML()
+        self.picture, self.tables = picture(), widgets.HTML()
         e = run.experiment
         described = f"Calibration panel: {e.task}, {e.method}, seed {e.seed}"
         retraining = [widgets.HBox([self.retrain_button, self.stop_button, self.progress]), self.status]
-        super().__init__(self._rows_of_controls(), [self._picture, self._tables], described)
+        super().__init__(self._rows_of_controls(), [self.picture, self.tables], described)
         scores = [run.evaluate(n, samples, device=pick_device(device)) for n in TESTED_LENGTHS]
         name = f"{setting_name(self.base, self.base)} (this run)"
-        self.curves = {e.digest: (name, _percent(scores))}
+        self.curves = {e.digest: curve(name, scores)}
         self._draw_curves()
-        self.children = (*self.children, *retraining, self._curves_picture, self._curves_table)
-        self.start(self._watched(), [self._picture])
+        self.children = (*self.children, *retraining, self.curves_picture, self.curves_table)
+        self.start(self._watched(), [self.picture])
         title = f"{e.task}, {e.method}, seed {e.seed}."
         lengths = sorted({longest_trained(self.task), 10, 15, 20, 30, 60})
         data = panel_data(self.average, self.base, self.task, e.form, lengths, FIRST_TARGET, title)
@@ -211,10 +216,12 @@ class CalibrationPanel(Panel):
             }
             for name, on in (("cross", base.directions_cross), ("self", base.directions_self))
         }
-        self.statistic = dropdown("line statistic", [("sum", "sum"), ("mean", "mean")], base.statistic)
+        self.statistic = dropdown(
+            "line strength", [("sum of its cells", "sum"), ("mean of its cells", "mean")], base.statistic
+        )
         pools = [("all lines of a head", "head"), ("each direction of a head", "direction")]
         self.pool = dropdown("σ and μ over", pools, base.pool)
-        rules = [("value of the line", "line"), ("value − maximum", "centred")]
+        rules = [("strength", "line"), ("strength − maximum", "centred")]
         self.threshold_on = dropdown("threshold on", rules, base.threshold_on)
         support = {"value": base.min_support, "min": 0.0, "max": 1.0, "step": 0.05}
         self.min_support = slider(widgets.FloatSlider, "minimum support", **support)
@@ -248,7 +255,7 @@ class CalibrationPanel(Panel):
         self.stop_button = widgets.Button(description="Stop", disabled=True, layout={"width": "7em"})
         self.progress = widgets.IntProgress(value=0, min=0, max=1, layout={"width": "20em"})
         self.status = widgets.Label("")
-        self._curves_picture, self._curves_table = picture(), widgets.HTML()
+        self.curves_picture, self.curves_table = picture(), widgets.HTML()
         self.retrain_button.on_click(lambda _: self.retrain())
         self.stop_button.on_click(lambda _: self.stop())
 
@@ -274,10 +281,10 @@ class CalibrationPanel(Panel):
         self.lines = lines_of(self.average, config, self.task, form, self.length.value, layer)
         heads = tuple(range(len(self.lines.cross))) if self.head.value == "all" else (self.head.value,)
         if heads not in self._maps:
-            self._maps[heads] = HeadMaps(heads, 1.15, "viridis", "bias")
+            self._maps[heads] = HeadMaps(heads, 1.15, COLOURMAP, "bias")
         title = f"bias at {self.length.value} digits: {setting_name(config, self.base)}"
-        self._picture.value = self._maps[heads].show(self.lines.cross, self.lines.self_, title).png()
-        self._tables.value = lines_html(self.lines, heads)
+        self.picture.value = self._maps[heads].show(self.lines.cross, self.lines.self_, title).png()
+        self.tables.value = lines_html(self.lines, heads)
         return note_on(self.lines)
 
     def retrain(self) -> None:
@@ -291,42 +298,46 @@ class CalibrationPanel(Panel):
             self.status.value = str(error)
             return
         self.retrain_button.disabled, self.stop_button.disabled = True, False
-        self.training = Retraining(
+        self.training = BackgroundTraining(
             experiment,
             self.runs,
             TESTED_LENGTHS,
             self.samples,
             self.device,
-            self._show_progress,
+            self.show_progress,
             lambda scores, text: self._finish(experiment, setting_name(config, self.base), scores, text),
         )
         self.training.start()
 
     def stop(self) -> None:
-        """Ask the retraining to stop at its next validation."""
+        """Ask the training to stop at its next validation."""
         if self.training is not None and self.training.is_alive():
             self.training.ask_to_stop()
             self.stop_button.disabled = True
-            self.status.value = "stopping at the next validation …"
+            self.status.value = "stopping at the next validation"
 
-    def _show_progress(self, done: int, total: int, text: str) -> None:
+    def show_progress(self, done: int, total: int, text: str) -> None:
+        """Show how many steps of how many are done, and a line for the reader."""
         self.progress.max = max(total, 1)
         self.progress.value = done if total else 1
         self.status.value = text
 
     def _finish(self, experiment: Experiment, name: str, scores: list[Score] | None, text: str) -> None:
         if scores is not None and experiment.digest not in self.curves:
-            self.curves[experiment.digest] = (name, _percent(scores))
+            self.curves[experiment.digest] = curve(name, scores)
             self._draw_curves()
         self.status.value = text
         self.retrain_button.disabled, self.stop_button.disabled = False, True
 
     def _draw_curves(self) -> None:
-        curves = dict(self.curves.values())
-        self._curves_picture.value = to_png(accuracy_curves(curves, longest_trained(self.task)))
+        curves = pd.concat(self.curves.values())
+        self.curves_picture.value = to_png(accuracy_figure(curves, longest_trained(self.task)))
         header = ["exact match (%) at", *map(str, TESTED_LENGTHS)]
-        rows = ([name, *(f"{point[1]:.1f}" for point in points)] for name, points in curves.items())
-        self._curves_table.value = table(header, rows, 1)
+        rows = [
+            [name, *map("{:.1f}".format, points["exact_match"])]
+            for name, points in curves.groupby("method", sort=False)
+        ]
+        self.curves_table.value = table(header, rows, 1)
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         return super()._repr_mimebundle_(**kwargs) | {PANEL_MIME: self._fragment}

@@ -2,7 +2,8 @@
 
 Measured on one core: a constrained layout or sixteen fully ticked axes take 0.3 s a redraw; fixed margins, ticks
 on the outer axes only and images that are given new data take a third of it. `pyplot` is left alone: its current
-figure belongs to the reader, and a panel may draw from a thread.
+figure belongs to the reader, and a panel may draw from a thread. ipympl was weighed and left: it would bring toolbars,
+a second canvas in the kernel and pyplot, and what is saved without a kernel would still have to be drawn here.
 """
 
 import io
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -19,9 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-COLOURS = sns.color_palette("colorblind")
-MARKERS = "os^DvPX*"
-CLOSED_COLOUR = "0.8"
+from abcnb.show.figures.accuracy import draw_accuracy
+from abcnb.show.style import CLOSED, KEPT
+
+MOST_TOKENS = 104  # of an input that are drawn as cells
 WIDTH = 9.6  # inches of the maps' figure
 # A cell's side; where cells are smaller they are pooled, or thin lines would fall between pixels.
 LEAST_PIXELS = 1.3
@@ -93,7 +96,7 @@ def _ticks(axis, n: int, labels: Sequence[str] | None, inches: float) -> None:
 
 
 class HeadMaps:
-    """Maps of cross- and self-attention, one a head, in a grid whose artists live on from draw to draw.
+    """Maps of cross- and self-attention, one per head, in a grid whose artists live on from draw to draw.
 
     Args:
         heads: the heads' numbers; a single one gets two large maps.
@@ -141,12 +144,12 @@ class HeadMaps:
             self._map_width / WIDTH,
             self._row_inches / height,
         )
-        axis = self.figure.add_axes(box, facecolor=CLOSED_COLOUR)
+        axis = self.figure.add_axes(box, facecolor=CLOSED)
         axis.spines[:].set_visible(False)
         image = axis.imshow(np.zeros((2, 2)), cmap=self._colourmap, aspect="auto", interpolation="nearest")
         axis.set_title(f"{name}-attention, head {head}", fontsize=9, pad=3)
         axis.tick_params(length=2, pad=1.5, left=True, bottom=True)
-        mark = axis.add_patch(Rectangle((0, 0), 1, 1, fill=False, color=COLOURS[1], linewidth=2, visible=False))
+        mark = axis.add_patch(Rectangle((0, 0), 1, 1, fill=False, color=KEPT, linewidth=2, visible=False))
         return axis, image, mark
 
     def _add_bar(self, name: str, maps: list, height: float, label: str) -> None:
@@ -246,14 +249,16 @@ def _scale(values: Sequence[torch.Tensor], high: float | None) -> tuple[float, f
 def cell_rows(
     rows: dict[str, tuple[Sequence[str], Sequence]], per_block: int = 26, legend: dict[str, object] | None = None
 ) -> Figure:
-    """A table of coloured cells, one row a property and one column a token, wrapped into blocks.
+    """A table of coloured cells, one row per property and one column per token, wrapped into blocks.
+
+    Of a longer input only the first `MOST_TOKENS` are drawn.
 
     Args:
         rows: name of the row to its texts and its colours (None leaves a cell white).
         per_block: columns side by side before the table goes on below.
         legend: what colours mean, written under the table.
     """
-    columns = len(next(iter(rows.values()))[0])
+    columns = min(len(next(iter(rows.values()))[0]), MOST_TOKENS)
     blocks = [range(start, min(start + per_block, columns)) for start in range(0, columns, per_block)]
     cell, left, tall = 0.29, 1.75, 0.28 * len(rows)
     height = len(blocks) * (tall + 0.2) + 0.1 + 0.22 * -(-len(legend or ()) // 3) + (0.1 if legend else 0)
@@ -297,30 +302,13 @@ def shade(number: int, of: int) -> tuple[float, ...] | None:
     return tuple(sns.color_palette("cividis", of + 1)[min(number, of)])
 
 
-def accuracy_curves(curves: dict[str, list[tuple[int, float, float, float]]], train_length: int) -> Figure:
-    """Percent exact match against length, one line a setting, with 95% intervals.
-
-    Args:
-        curves: the setting's name to (length, exact match, low, high), in percent.
-        train_length: longest training length, marked.
-    """
-    height = 3.3 + 0.22 * len(curves)
+def accuracy_figure(table: pd.DataFrame, train_length: int) -> Figure:
+    """Percent exact match against length, one line per setting, its name below; arguments as of `draw_accuracy`."""
+    names = 0.22 * table["method"].nunique()
+    height = 3.3 + names
     figure = _figure(8.5, height)
-    axis = figure.add_axes((0.09, (0.6 + 0.22 * len(curves)) / height, 0.88, 2.35 / height))
-    for number, (name, points) in enumerate(curves.items()):
-        length, exact, low, high = zip(*sorted(points), strict=True)
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        axis.fill_between(length, low, high, color=colour, alpha=0.2, linewidth=0)
-        axis.plot(length, exact, color=colour, marker=marker, markersize=5, label=name)
-    axis.axvline(train_length, linestyle=":", color="0.35")
-    axis.annotate(
-        "training length", (train_length, 1.02), xycoords=("data", "axes fraction"), ha="center", fontsize=9
-    )
-    axis.set(ylim=(-3, 103))
-    axis.set_xlabel("length (digits)", fontsize=10)
-    axis.set_ylabel("exact match (%)", fontsize=10)
-    axis.tick_params(labelsize=9, left=True, bottom=True)
+    axis = figure.add_axes((0.09, (0.6 + names) / height, 0.88, 2.35 / height))
+    draw_accuracy(axis, table, train_length)
     axis.grid(axis="y", color="0.9")
-    axis.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.0), frameon=False, fontsize=9, borderpad=0.2)
     return figure

@@ -1,8 +1,9 @@
 """The calibration panel for a page without a kernel: one HTML fragment that calibrates in plain JavaScript.
 
-The fragment holds the value of every line of every direction. κ and the directions are then moved in the
-browser, where `explorer.html` does what `calibration.line_table`, `to_bias` and `LineBias` do here; a test holds
-the two equal.
+The fragment holds the strength of every line of every direction. κ and the directions are then moved in the browser,
+where `calibration_panel.html` does what `calibration.line_table`, `to_bias` and `LineBias` do here; a test holds the
+two equal. anywidget was weighed and left: its views start only under a widget manager, which a page that loads nothing
+would have to contain.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ import torch
 from abcnb.calibration import AveragedAttention, CalibrationConfig, line_families, line_table
 from abcnb.layout import Steps
 from abcnb.lines import DIRECTION_NAMES
+from abcnb.show.style import COLOURMAP
 from abcnb.tasks import Task
 
 PANEL_MIME = "application/vnd.abcnb.panel+html"
@@ -90,11 +92,14 @@ def panel_data(
     last = len(average.cross_attention) - 1
     names = [f"layer {layer + 1}" + (" (the last)" if layer == last else "") for layer in layers]
     support = f"at least {config.min_support:.0%} of the rows"
-    colours = matplotlib.colormaps["viridis"]
+    colours = matplotlib.colormaps[COLOURMAP]
     fixed = ("frame", "pool", "threshold_on", "min_support", "value", "empty_head", "closed_rows")
     return {
         "title": title,
-        "note": f"Line {config.statistic}s above κσ + μ of a {config.pool}, lines that cross {support}.",
+        "note": (
+            f"A line's strength is the {config.statistic} of its cells. Lines are kept whose strength exceeds κσ + μ "
+            f"of their {config.pool} and that cross {support}."
+        ),
         "config": {name: getattr(config, name) for name in fixed},
         "directions": DIRECTIONS,
         "names": DIRECTION_NAMES,

@@ -72,14 +72,16 @@ class Panel(widgets.VBox):
     Attributes:
         text: what the reader is told; empty where nothing has to be said.
         described: one line on what the panel shows.
+        message: the widget that shows the text.
+        results: the box of what is drawn; hidden where the controls ask for something that cannot be.
         still: the figures of how the panel started, as one PNG.
     """
 
     def __init__(self, controls: Sequence[widgets.Widget], results: Sequence[widgets.Widget], described: str):
         self.text, self.described, self.still = "", described, b""
-        self._message = widgets.HTML()
-        self._results = widgets.VBox(list(results))
-        super().__init__([*controls, self._message, self._results])
+        self.message = widgets.HTML()
+        self.results = widgets.VBox(list(results))
+        super().__init__([*controls, self.message, self.results])
 
     def start(self, controls: Iterable[widgets.Widget], pictures: Sequence[widgets.Image]) -> None:
         """Draw for the first time, keep that picture, and from now on redraw whenever a control moves."""
@@ -104,16 +106,16 @@ class Panel(widgets.VBox):
         """`redraw`; what cannot be drawn becomes a message, and the results of before are hidden."""
         try:
             self.say(self.redraw())
-            self._results.layout.display = None
+            self.results.layout.display = None
         except ValueError as error:
             self.say((str(error).splitlines() or ["this cannot be drawn"])[0])
-            self._results.layout.display = "none"
+            self.results.layout.display = "none"
 
     def say(self, text: str) -> None:
         """Show one line; an empty one takes it away."""
         self.text = text
         style = "color:#8a3b00;font-weight:600"
-        self._message.value = f'<span role="status" style="{style}">{escape(text)}</span>' if text else ""
+        self.message.value = f'<span role="status" style="{style}">{escape(text)}</span>' if text else ""
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         bundle = super()._repr_mimebundle_(**kwargs) or {}

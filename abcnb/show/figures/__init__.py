@@ -1,0 +1,28 @@
+"""One function per figure; each takes results, never models, and returns the matplotlib Figure."""
+
+from abcnb.show.figures.accuracy import (
+    accuracy_by_length,
+    cost_and_accuracy,
+    digit_error_rates,
+    learning_curves,
+    number_lengths,
+    seeds,
+)
+from abcnb.show.figures.lines import bias_by_distance, line_strengths, reading_by_step
+from abcnb.show.figures.maps import attention_maps, bias_maps, score_maps, source_layout
+
+__all__ = [
+    "accuracy_by_length",
+    "attention_maps",
+    "bias_by_distance",
+    "bias_maps",
+    "cost_and_accuracy",
+    "digit_error_rates",
+    "learning_curves",
+    "line_strengths",
+    "number_lengths",
+    "reading_by_step",
+    "score_maps",
+    "seeds",
+    "source_layout",
+]

@@ -1,0 +1,172 @@
+"""What models score: against length, training steps and cost, and seed by seed."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from abcnb.show.style import line_style, line_styles, mark_training_length, themed
+
+
+def draw_accuracy(
+    axis: Axes, table: pd.DataFrame, train_length: int, styles: Mapping[str, dict] | None = None
+) -> None:
+    """Percent exact match against length on given axes, one line per method.
+
+    Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
+
+    Args:
+        axis: to draw on; a legend is left to the caller.
+        table: columns method, length, exact_match, low, high (percent), and one row per seed.
+        train_length: the longest length whose every number may be trained on, marked.
+        styles: name of a method to the style of its line, in the order of the legend; None gives each its own.
+    """
+    for method, style in (styles or line_styles(table["method"])).items():
+        group = table[table["method"] == method]
+        if group.empty:
+            continue
+        by_length = group.groupby("length")["exact_match"]
+        mean, several = by_length.mean(), by_length.size().max() > 1
+        low = by_length.min() if several else group.groupby("length")["low"].min()
+        high = by_length.max() if several else group.groupby("length")["high"].max()
+        axis.fill_between(mean.index, low, high, color=style["color"], alpha=0.2, linewidth=0)
+        axis.plot(mean.index, mean, label=method, **{"markersize": 4.5} | style)
+    mark_training_length(axis, train_length)
+    axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103))
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+@themed
+def accuracy_by_length(
+    table: pd.DataFrame, train_length: int, title: str, styles: Sequence[str] | None = None
+) -> Figure:
+    """Percent exact match against length, one line per method.
+
+    Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
+
+    Args:
+        table, train_length: as for `draw_accuracy`.
+        title: of the figure.
+        styles: all methods of a set of figures, so that each looks the same in all of them; those of the
+            table when None.
+    """
+    figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
+    draw_accuracy(axis, table, train_length, line_styles(styles or table["method"]))
+    axis.set_title(title, pad=16)
+    figure.legend(frameon=False, loc="outside right center")
+    return figure
+
+
+@themed
+def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
+    """Validation exact match against training steps, one line per run.
+
+    Args:
+        histories: name to the records that `training.train` returns.
+        title: of the figure.
+    """
+    figure, axis = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
+    for i, (name, history) in enumerate(histories.items()):
+        steps, exact = [r["step"] for r in history], [r["exact_match"] for r in history]
+        axis.plot(steps, exact, label=name, markersize=4.5, **line_style(i))
+    axis.set(xlabel="optimizer steps", ylabel="validation exact match (%)", ylim=(-3, 103), title=title)
+    figure.legend(frameon=False, loc="outside right center")
+    sns.despine(figure)
+    return figure
+
+
+@themed
+def digit_error_rates(table: pd.DataFrame, title: str) -> Figure:
+    """Digit error rate against length on logarithmic axes; lengths without an error show what that bounds.
+
+    Args:
+        table: columns method, length, digit_error_rate, digits (output tokens over all samples).
+        title: of the figure.
+    """
+    figure, axis = plt.subplots(figsize=(7.2, 3.4), layout="constrained")
+    for i, (method, group) in enumerate(table.groupby("method", sort=False)):
+        group = group.sort_values("length")
+        none = group["digit_error_rate"] == 0
+        axis.plot(
+            group["length"], group["digit_error_rate"].mask(none), label=method, markersize=5, **line_style(i)
+        )
+        bound = 3.0 / group["digits"]  # 95%: no error among n digits bounds the rate by 3 / n
+        # Spread a little, since tests of one length have the same bound.
+        spread = group["length"] * 1.08 ** (i - table["method"].nunique() / 2)
+        axis.plot(spread[none], bound[none], "v", color=line_style(i)["color"], markersize=7, fillstyle="none")
+    axis.set(xscale="log", yscale="log", xlabel="length (digits)", ylabel="wrong digits / digits")
+    axis.set_title(f"{title}\nopen triangle: no error among n digits, and the 95% bound 3 / n")
+    figure.legend(frameon=False, loc="outside right center")
+    sns.despine(figure)
+    return figure
+
+
+@themed
+def seeds(table: pd.DataFrame, title: str) -> Figure:
+    """Every seed's exact match as a point, one row per method, one panel per task.
+
+    Args:
+        table: columns task, method, seed, exact_match (percent).
+        title: of the figure.
+    """
+    tasks = list(dict.fromkeys(table["task"]))
+    methods = list(dict.fromkeys(table["method"]))
+    height = 0.32 * len(methods) + 1.2
+    figure, axes = plt.subplots(
+        1, len(tasks), figsize=(2.4 * len(tasks) + 1.2, height), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axis, task in zip(axes[0], tasks, strict=True):
+        mine = table[table["task"] == task]
+        sns.stripplot(mine, x="exact_match", y="method", order=methods, jitter=0.18, size=6, alpha=0.7, ax=axis)
+        axis.set(title=task, xlabel="exact match (%)", ylabel="", xlim=(-4, 104))
+        axis.grid(axis="y", color="0.9")
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure
+
+
+@themed
+def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) -> Figure:
+    """Exact match against a cost of training, one point per run, one panel per task.
+
+    Args:
+        table: columns task, method, exact_match (percent) and the cost's.
+        cost: the cost's column.
+        label: of the cost's axis, with its unit.
+        title: of the figure.
+    """
+    tasks, methods = list(dict.fromkeys(table["task"])), list(dict.fromkeys(table["method"]))
+    figure, axes = plt.subplots(
+        1, len(tasks), figsize=(2.5 * len(tasks) + 1.6, 3.0), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axis, task in zip(axes[0], tasks, strict=True):
+        for i, method in enumerate(methods):
+            mine = table[(table["task"] == task) & (table["method"] == method)]
+            style = line_style(i) | {"linestyle": "none"}
+            axis.plot(mine[cost], mine["exact_match"], label=method, alpha=0.8, **style)
+        axis.set(title=task, xlabel=label, xlim=(0, None), ylim=(-4, 104))
+    axes[0][0].set_ylabel("exact match (%)")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside right center")
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure
+
+
+@themed
+def number_lengths(table: pd.DataFrame, title: str) -> Figure:
+    """How long the numbers are, as bars: percent of the numbers of each kind against their digits.
+
+    Args:
+        table: columns numbers (the kind), digits, percent.
+        title: of the figure.
+    """
+    figure, axis = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
+    sns.barplot(table, x="digits", y="percent", hue="numbers", ax=axis)
+    axis.set(xlabel="length (digits)", ylabel="numbers (%)", title=title)
+    axis.legend(frameon=False, title=None)
+    sns.despine(figure)
+    return figure

@@ -1,0 +1,95 @@
+"""The lines of attention maps: their strengths, the biases they become, and what reading along them yields."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from abcnb.lines import DIRECTION_NAMES
+from abcnb.show.style import DROPPED, KEPT, PALETTE, line_style, themed
+
+
+@themed
+def line_strengths(lines: pd.DataFrame, head: int, threshold: float | None = None) -> Figure:
+    """Strength d of every line of one head against its offset, one panel per direction, kept lines marked.
+
+    Args:
+        lines: from `LineTable.to_dataframe()`.
+        head: the head shown.
+        threshold: κσ + μ, drawn as a dashed line.
+    """
+    mine = lines[lines["head"] == head]
+    groups = list(mine.groupby(["direction", "segment"], sort=False))
+    figure, axes = plt.subplots(
+        1, len(groups), figsize=(2.8 * len(groups), 2.6), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axis, ((direction, segment), group) in zip(axes[0], groups, strict=True):
+        dropped, kept = group[~group["kept"]], group[group["kept"]]
+        axis.vlines(group["offset"], 0, group["strength"], color="0.7", linewidth=1)
+        axis.plot(dropped["offset"], dropped["strength"], "o", color=DROPPED, markersize=3.5, label="dropped")
+        axis.plot(kept["offset"], kept["strength"], "D", color=KEPT, markersize=6, label="kept")
+        if threshold is not None:
+            axis.axhline(threshold, linestyle="--", color=PALETTE[0], linewidth=1, label="κσ + μ")
+        operand = f", operand {segment + 1}" if direction and mine["segment"].max() else ""
+        axis.set(title=f"{DIRECTION_NAMES[direction]}{operand}", xlabel="offset", ylabel="strength d")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0][0].legend(frameon=False, fontsize=7)
+    figure.suptitle(f"head {head}")
+    return figure
+
+
+@themed
+def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
+    """What scalar each scheme adds to the attention score of two steps, against their distance.
+
+    Args:
+        panels: name of the scheme to a table of head, distance (j − i, in steps), bias.
+        title: of the figure.
+
+    Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
+    """
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4.2 * len(panels), 3.2), sharex=True, squeeze=False, layout="constrained"
+    )
+    for axis, (name, table) in zip(axes[0], panels.items(), strict=True):
+        for head, group in table.groupby("head"):
+            axis.plot(
+                group["distance"], group["bias"], label=f"head {head}", markersize=4, **line_style(int(head))
+            )
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.set(title=name, xlabel="distance j − i (steps)", ylabel="added to the score")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside right center")
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure
+
+
+@themed
+def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figure:
+    """Attention on the right digits and correctness, step by step, one panel per input length.
+
+    Args:
+        table: columns length, step, share (percent of attention on the step's own place), correct (percent).
+        train_length: longest training length, marked.
+        title: of the figure.
+    """
+    lengths = sorted(table["length"].unique())
+    figure, axes = plt.subplots(
+        1, len(lengths), figsize=(3.6 * len(lengths), 3.0), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axis, length in zip(axes[0], lengths, strict=True):
+        mine = table[table["length"] == length]
+        axis.plot(
+            mine["step"], mine["share"], color=PALETTE[0], marker="o", markersize=4, label="attention on its place"
+        )
+        axis.plot(mine["step"], mine["correct"], color=PALETTE[1], marker="s", markersize=4, label="digit correct")
+        axis.axvline(train_length - 0.5, linestyle=":", color="0.4")
+        axis.set(xlabel="output step (place)", title=f"{length} digits", ylim=(-3, 103))
+    axes[0][0].set_ylabel("percent")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure

@@ -1,0 +1,153 @@
+"""Maps: attention weights, biases and what source columns are."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+import torch
+from matplotlib.figure import Figure
+
+from abcnb.layout import NO_PLACE, Layout
+from abcnb.show.style import CLOSED, COLOURMAP, themed
+
+
+def _head_grid(heads: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    columns = min(4, heads)
+    rows = -(-heads // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained"
+    )
+    for axis in axes.flat[heads:]:
+        axis.axis("off")
+    return figure, axes
+
+
+def _tick_every(axis, source: str | None, columns: int, rows: int) -> None:
+    if source and columns <= 30:
+        axis.set_xticks(np.arange(columns) + 0.5, list(source), rotation=0, fontsize=7 if columns <= 20 else 6)
+    else:
+        step = max(1, columns // 6)
+        axis.set_xticks(np.arange(0, columns, step) + 0.5, range(0, columns, step), rotation=0)
+    step = max(1, rows // 8)
+    axis.set_yticks(np.arange(0, rows, step) + 0.5, range(0, rows, step), rotation=0)
+
+
+@themed
+def attention_maps(
+    attention: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column"
+) -> Figure:
+    """Heat maps of attention weights, one per head, on one colour scale.
+
+    Args:
+        attention: [heads, rows, columns], weights from 0 to 1.
+        title: of the figure.
+        source: the source's characters, or one stand-in per column, as tick labels.
+        columns_are: label of the columns.
+    """
+    heads, rows, columns = attention.shape
+    figure, axes = _head_grid(heads, min(max(2.4, 0.16 * columns), 2.9), min(max(2.0, 0.18 * rows), 2.6))
+    for head, axis in zip(range(heads), axes.flat, strict=False):
+        last = head == heads - 1
+        sns.heatmap(
+            attention[head].numpy(),
+            vmin=0,
+            vmax=1,
+            cmap=COLOURMAP,
+            ax=axis,
+            cbar=last,
+            cbar_kws={"label": "weight"},
+        )
+        _tick_every(axis, source, columns, rows)
+        axis.set(title=f"head {head}", xlabel=columns_are, ylabel="output step")
+    figure.suptitle(title)
+    return figure
+
+
+@themed
+def bias_maps(
+    bias: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column"
+) -> Figure:
+    """Attention biases, one panel per head: closed cells grey, open ones coloured by their bias.
+
+    Args:
+        bias: [heads, rows, columns], −inf where closed.
+        title: of the figure.
+        source: tick labels, one character per column.
+        columns_are: label of the columns.
+    """
+    heads, rows, columns = bias.shape
+    values = bias.numpy().copy()
+    finite = np.isfinite(values)
+    values[~finite] = np.nan
+    low = float(np.nanmin(values)) if finite.any() else 0.0
+    width = 0.13 * columns + 1.2 if columns <= 30 else 0.05 * columns + 1.4  # few columns are ticked one by one
+    figure, axes = _head_grid(heads, max(2.4, width), max(2.0, 0.045 * rows + 1.2))
+    for head, axis in zip(range(heads), axes.flat, strict=False):
+        scale = head == heads - 1 and low < 0  # a window is open or closed: nothing to grade
+        axis.set_facecolor(CLOSED)
+        sns.heatmap(
+            values[head], vmin=low or -1, vmax=0, cmap=COLOURMAP, ax=axis, cbar=scale, cbar_kws={"label": "bias"}
+        )
+        _tick_every(axis, source, columns, rows)
+        axis.set(title=f"head {head}", xlabel=columns_are, ylabel="output step")
+    figure.suptitle(title)
+    return figure
+
+
+@themed
+def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
+    """What several schemes add to the attention scores of one head, one map each, each on its own scale.
+
+    Args:
+        matrices: name to [rows, columns], −inf where closed.
+        title: of the figure.
+    """
+    figure, axes = plt.subplots(
+        1, len(matrices), figsize=(3.9 * len(matrices), 2.9), squeeze=False, layout="constrained"
+    )
+    for axis, (name, matrix) in zip(axes[0], matrices.items(), strict=True):
+        values = matrix.numpy().copy()
+        values[~np.isfinite(values)] = np.nan
+        axis.set_facecolor(CLOSED)
+        sns.heatmap(values, cmap=COLOURMAP, ax=axis, cbar_kws={"label": "added to the score"})
+        _tick_every(axis, None, matrix.shape[1], matrix.shape[0])
+        axis.set(title=name, xlabel="column", ylabel="output step")
+    figure.suptitle(title)
+    return figure
+
+
+@themed
+def source_layout(source: str, layout: Layout) -> Figure:
+    """What each source column is: its token, its kind, and its place seen from each operand.
+
+    Args:
+        source: the source's characters, one per column.
+        layout: its columns.
+    """
+    places = layout.places()
+    digits = (layout.digit_places > NO_PLACE).numpy()
+    names = ["kind", *(f"place in operand {k + 1}" for k in range(layout.segments))]
+    if layout.segments == 1:
+        names[1] = "place"
+    texts = [["digit" if digit else "structure" for digit in digits]]
+    texts += [["" if place == NO_PLACE else str(int(place)) for place in row] for row in places]
+    inside = [np.where(row == NO_PLACE, np.nan, row.numpy().astype(float)) for row in places]
+    values = np.stack([np.where(digits, 1.0, np.nan), *inside])
+    width = max(5.0, 0.52 * len(layout))
+    figure, axes = plt.subplots(len(names), 1, figsize=(width, 0.5 * len(names) + 0.6), layout="constrained")
+    for axis, name, row, text in zip(axes, names, values, texts, strict=True):
+        axis.set_facecolor("0.93")
+        cells = np.array([text])
+        if name == "kind":
+            cells = np.where(cells == "digit", "d", "s")
+        sns.heatmap(
+            row[None], annot=cells, fmt="", cmap="cividis_r", vmin=-1.5, vmax=layout.width + 1, cbar=False,
+            linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
+        )  # fmt: skip
+        for column in np.flatnonzero(np.isnan(row)):
+            if cells[0][column]:
+                axis.text(column + 0.5, 0.5, cells[0][column], ha="center", va="center", fontsize=9, color="0.3")
+        axis.set_xticks([])
+        axis.set_yticks([0.5], [name], rotation=0)
+    axes[0].xaxis.tick_top()
+    axes[0].set_xticks(np.arange(len(source)) + 0.5, list(source), fontsize=11, family="monospace")
+    return figure

@@ -1,0 +1,60 @@
+"""How every figure looks: one palette, one set of markers, one theme.
+
+The theme holds only while a figure is made: importing this package leaves matplotlib's settings to the reader.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+
+import matplotlib
+import seaborn as sns
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+PALETTE = tuple(sns.color_palette("colorblind").as_hex())
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+DASHES = ("-", "--", ":")
+KEPT, DROPPED = PALETTE[1], "0.55"  # lines that a calibration keeps, and those that it drops
+CLOSED = "0.8"  # cells of a bias that attention cannot use
+COLOURMAP = "viridis"  # of weights and biases
+THEME = {
+    **sns.plotting_context("notebook", font_scale=0.85),
+    **sns.axes_style("white"),
+    "axes.prop_cycle": cycler(color=PALETTE),
+    "figure.titlesize": "medium",
+}
+
+
+def line_style(number: int) -> dict:
+    """Colour, marker and dashes of the n-th line; the ten colours repeat with other dashes."""
+    return {
+        "color": PALETTE[number % len(PALETTE)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": DASHES[number // len(PALETTE) % len(DASHES)],
+    }
+
+
+def line_styles(names: Iterable[str]) -> dict[str, dict]:
+    """The style of each of several lines, by name."""
+    return {name: line_style(number) for number, name in enumerate(dict.fromkeys(names))}
+
+
+def themed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """A function that draws a figure, made to draw it in this theme; settings are then as they were before."""
+
+    @wraps(draw)
+    def drawn(*arguments, **options) -> Figure:
+        with matplotlib.rc_context(THEME):
+            return draw(*arguments, **options)
+
+    return drawn
+
+
+def mark_training_length(axis: Axes, length: float) -> None:
+    """A labelled vertical line at the longest training length."""
+    axis.axvline(length, linestyle=":", color="0.4")
+    axis.annotate(
+        "training length", (length, 1.01), xycoords=("data", "axes fraction"), ha="center", va="bottom",
+        fontsize=9, color="0.35",
+    )  # fmt: skip

@@ -1,0 +1,297 @@
+"""What is drawn is what was given: data of lines and maps, colour limits, closed cells, marks."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from abcnb.calibration import calibrate_attention
+from abcnb.lines import cross_window
+from abcnb.show import figures, hero, style
+from abcnb.show.panels.drawing import HeadMaps, accuracy_figure
+from abcnb.study import results
+from abcnb.study.methods import experiment
+from abcnb.study.runs import load_run
+from abcnb.tasks import get_task
+
+CLOSED = -torch.inf
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def meshes(figure):
+    """The heat maps of a figure, each as a masked array of rows and columns, without colour bars."""
+    maps = [axis.collections[0] for axis in figure.axes if axis.get_xlabel() and axis.collections]
+    return [mesh.get_array() for mesh in maps], [mesh.get_clim() for mesh in maps]
+
+
+def drawn(axis):
+    """The data of an axis' lines by their label."""
+    return {line.get_label(): line.get_xydata().tolist() for line in axis.lines}
+
+
+def boundaries(axis):
+    """Where dotted vertical lines stand."""
+    lines = [line.get_xdata() for line in axis.lines if line.get_linestyle() == ":" and len(line.get_xdata()) == 2]
+    return [float(x[0]) for x in lines if x[0] == x[1]]
+
+
+# --- style
+
+
+def test_neither_importing_nor_drawing_changes_the_readers_settings(run_python):
+    done = run_python(
+        "import matplotlib\nmatplotlib.use('agg')\nbefore = dict(matplotlib.rcParams)\n"
+        "from abcnb.show import figures, hero, panels, style\n"
+        "figures.learning_curves({'a': [{'step': 1, 'exact_match': 2.0}]}, 'title')\n"
+        "assert dict(matplotlib.rcParams) == before\n"
+        "with matplotlib.rc_context(style.THEME):\n    assert dict(matplotlib.rcParams) != before"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_thirty_lines_look_different():
+    assert len({tuple(style.line_style(n).values()) for n in range(30)}) == 30
+    assert style.line_styles(["b", "a", "b"]) == {"b": style.line_style(0), "a": style.line_style(1)}
+
+
+# --- maps
+
+
+def test_attention_maps_draw_every_head_on_one_scale():
+    attention = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(0))
+    figure = figures.attention_maps(attention, "a title", source="$12&")
+    maps, limits = meshes(figure)
+    assert len(maps) == 5 and set(limits) == {(0, 1)}
+    for head, values in enumerate(maps):
+        np.testing.assert_array_equal(values, attention[head])
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == list("$12&")
+    assert figure.get_suptitle() == "a title"
+
+
+def test_closed_cells_are_masked_and_open_ones_span_the_colours():
+    bias = torch.tensor([[[0.0, CLOSED], [-1.5, CLOSED]], [[CLOSED, -0.5], [0.0, 0.0]]])
+    maps, limits = meshes(figures.bias_maps(bias, "bias"))
+    assert set(limits) == {(-1.5, 0)}
+    for head, values in enumerate(maps):
+        np.testing.assert_array_equal(np.ma.getmaskarray(values), torch.isinf(bias[head]))
+        assert values.compressed().tolist() == bias[head][bias[head].isfinite()].tolist()
+
+
+@pytest.mark.parametrize("low, bars", [(0.0, 0), (-2.0, 1)])
+def test_a_window_of_open_and_closed_cells_has_no_colour_bar(low, bars):
+    figure = figures.bias_maps(torch.tensor([[[low, 0.0, CLOSED]]]), "bias")
+    assert [axis.get_ylabel() for axis in figure.axes].count("bias") == bars
+
+
+def test_score_maps_have_a_scale_each():
+    given = {"one": torch.tensor([[0.0, 1.0]]), "two": torch.tensor([[CLOSED, -4.0], [2.0, 0.0]])}
+    figure = figures.score_maps(given, "scores")
+    maps, limits = meshes(figure)
+    assert limits == [(0.0, 1.0), (-4.0, 2.0)]
+    assert np.ma.getmaskarray(maps[1]).tolist() == [[True, False], [False, False]]
+    assert [axis.get_title() for axis in figure.axes if axis.get_xlabel()] == ["one", "two"]
+
+
+def test_the_layout_of_a_source_is_written_into_its_cells():
+    figure = figures.source_layout("$12&", get_task("successor").layout(2))
+    kind, place = (
+        [text.get_text() for text in sorted(axis.texts, key=lambda t: t.get_position())] for axis in figure.axes
+    )
+    assert kind == ["s", "d", "d", "s"] and place == ["2", "1", "0", "-1"]
+
+
+def test_panel_maps_mask_closed_cells_and_share_the_colours_of_an_attention():
+    window = cross_window(2, 1)(torch.arange(4), get_task("successor").layout(3))
+    self_ = torch.zeros(2, 4, 4).masked_fill(torch.ones(4, 4).triu(1).bool(), CLOSED) - torch.eye(4)
+    figure = HeadMaps((0, 1), 1.0, "viridis", "").show(window, self_, "title").figure
+    images = [axis.images[0] for axis in figure.axes]
+    for image, matrix in zip(images, [*window, *self_], strict=True):
+        np.testing.assert_array_equal(np.ma.getmaskarray(image.get_array()), torch.isinf(matrix))
+    assert [image.get_clim() for image in images[2:]] == [(-1.0, 0.0)] * 2
+
+
+# --- lines
+
+
+LINES = pd.DataFrame(
+    [
+        (0, -1, 0, -1, 0.2, False), (0, -1, 0, 0, 3.0, True), (0, -1, 1, 0, 2.5, True),
+        (0, 0, 0, 1, 0.7, False), (1, -1, 0, 0, 9.0, True),
+    ],
+    columns=["head", "direction", "segment", "offset", "strength", "kept"],
+)  # fmt: skip
+
+
+def test_kept_lines_are_marked_and_dropped_ones_are_not():
+    figure = figures.line_strengths(LINES, head=0, threshold=1.5)
+    axes = figure.axes
+    assert [axis.get_title() for axis in axes] == [
+        "anti-diagonal, operand 1", "anti-diagonal, operand 2", "vertical",
+    ]  # fmt: skip
+    assert [drawn(axis)["kept"] for axis in axes] == [[[0, 3.0]], [[0, 2.5]], []]
+    assert [drawn(axis)["dropped"] for axis in axes] == [[[-1, 0.2]], [], [[1, 0.7]]]
+    assert {y for axis in axes for _, y in drawn(axis)["κσ + μ"]} == {1.5}
+    assert axes[0].get_ylabel() == "strength d"
+    assert "κσ + μ" not in drawn(figures.line_strengths(LINES, head=1).axes[0])
+
+
+def test_bias_by_distance_has_a_line_per_head():
+    table = pd.DataFrame({"head": [0, 0, 1], "distance": [-1, 0, 0], "bias": [0.5, 1.0, -2.0]})
+    (axis,) = figures.bias_by_distance({"ABC": table}, "title").axes
+    assert drawn(axis) == {"head 0": [[-1, 0.5], [0, 1.0]], "head 1": [[0, -2.0]]}
+
+
+def test_reading_by_step_has_a_panel_per_length():
+    columns = ["length", "step", "share", "correct"]
+    table = pd.DataFrame([(9, 0, 80.0, 100.0), (4, 0, 90.0, 95.0), (4, 1, 70.0, 60.0)], columns=columns)
+    four, nine = figures.reading_by_step(table, train_length=6, title="reading").axes
+    assert (four.get_title(), nine.get_title()) == ("4 digits", "9 digits")
+    assert drawn(four)["attention on its place"] == [[0, 90.0], [1, 70.0]]
+    assert drawn(nine)["digit correct"] == [[0, 100.0]]
+    assert boundaries(four) == boundaries(nine) == [5.5]
+
+
+# --- accuracy
+
+
+def scores(*rows):
+    table = pd.DataFrame(rows, columns=["method", "seed", "length", "exact_match"])
+    return table.assign(low=table["exact_match"] - 5, high=table["exact_match"] + 1)
+
+
+SEVERAL = scores(("ABC", 0, 6, 100), ("ABC", 1, 6, 90), ("ABC", 0, 60, 80), ("ABC", 1, 60, 40))
+ONE = scores(("plain", 0, 60, 10), ("plain", 0, 6, 99))
+
+
+def band(axis, number=0):
+    """The corners of a band: its lowest and highest value at each length."""
+    points = axis.collections[number].get_paths()[0].vertices
+    return {
+        float(x): (points[points[:, 0] == x, 1].min(), points[points[:, 0] == x, 1].max()) for x in points[:, 0]
+    }
+
+
+def test_accuracy_by_length_draws_means_and_bands():
+    (axis,) = figures.accuracy_by_length(pd.concat([SEVERAL, ONE]), 6, "title").axes
+    assert drawn(axis)["ABC"] == [[6, 95.0], [60, 60.0]] and drawn(axis)["plain"] == [[6, 99.0], [60, 10.0]]
+    assert band(axis, 0) == {6.0: (90, 100), 60.0: (40, 80)}, "from the worst to the best seed"
+    assert band(axis, 1) == {6.0: (94, 100), 60.0: (5, 11)}, "the interval of the only seed"
+    assert boundaries(axis) == [6.0] and axis.get_ylim() == (-3, 103)
+    assert "training length" in [text.get_text() for text in axis.texts]
+
+
+def test_a_method_looks_the_same_in_figures_that_lack_others():
+    (axis,) = figures.accuracy_by_length(ONE, 6, "title", ["ABC", "plain"]).axes
+    line = axis.lines[0]
+    assert line.get_label() == "plain" and len(drawn(axis)) == 2
+    looks = {"color": line.get_color(), "marker": line.get_marker(), "linestyle": line.get_linestyle()}
+    assert looks == style.line_style(1)
+
+
+def test_panels_draw_the_same_curves():
+    both = pd.concat([SEVERAL, ONE])
+    (expected,) = figures.accuracy_by_length(both, 6, "title").axes
+    (axis,) = accuracy_figure(both, 6).axes
+    assert drawn(axis) == drawn(expected) and boundaries(axis) == [6.0]
+    assert [line.get_color() for line in axis.lines] == [line.get_color() for line in expected.lines]
+    assert [line.get_marker() for line in axis.lines] == [line.get_marker() for line in expected.lines]
+
+
+def test_learning_curves_draw_the_validations():
+    histories = {"a": [{"step": 100, "exact_match": 3.0}, {"step": 200, "exact_match": 97.0}], "b": []}
+    (axis,) = figures.learning_curves(histories, "title").axes
+    assert drawn(axis) == {"a": [[100, 3.0], [200, 97.0]], "b": []}
+
+
+def test_lengths_without_an_error_show_the_bound():
+    columns = ["method", "length", "digit_error_rate", "digits"]
+    table = pd.DataFrame([("ABC", 100, 0.0, 3000), ("ABC", 10, 0.02, 300)], columns=columns)
+    (axis,) = figures.digit_error_rates(table, "title").axes
+    rates, bounds = (line.get_xydata() for line in axis.lines)
+    assert rates[0].tolist() == [10, 0.02] and np.isnan(rates[1, 1])
+    assert bounds[:, 1].tolist() == [0.001] and 90 < bounds[0, 0] < 110
+    assert axis.get_xscale() == axis.get_yscale() == "log"
+
+
+def test_every_seed_is_a_point():
+    columns = ["task", "method", "seed", "exact_match"]
+    rows = [("addition", "ABC", 0, 99.0), ("addition", "ABC", 1, 50.0), ("parity", "plain", 0, 0.0)]
+    addition, parity = figures.seeds(pd.DataFrame(rows, columns=columns), "title").axes
+    points = [[c.get_offsets()[:, 0].tolist() for c in axis.collections] for axis in (addition, parity)]
+    assert points == [[[99.0, 50.0], []], [[], [0.0]]]
+    assert [label.get_text() for label in addition.get_yticklabels()] == ["ABC", "plain"]
+
+
+def test_cost_and_accuracy_has_a_point_per_run():
+    columns = ["task", "method", "exact_match", "minutes"]
+    rows = [("addition", "ABC", 100.0, 2.0), ("addition", "plain", 0.0, 1.0), ("addition", "ABC", 90.0, 3.0)]
+    (axis,) = figures.cost_and_accuracy(pd.DataFrame(rows, columns=columns), "minutes", "min", "title").axes
+    assert drawn(axis) == {"ABC": [[2.0, 100.0], [3.0, 90.0]], "plain": [[1.0, 0.0]]}
+    assert axis.get_xlabel() == "min"
+
+
+def test_number_lengths_are_bars():
+    table = pd.DataFrame(
+        {"numbers": ["even", "even", "uniform"], "digits": [1, 2, 2], "percent": [40.0, 60.0, 100.0]}
+    )
+    (axis,) = figures.number_lengths(table, "title").axes
+    assert sorted(bar.get_height() for bar in axis.patches if bar.get_height()) == [40.0, 60.0, 100.0]
+
+
+# --- the figure of the README
+
+
+@pytest.fixture(scope="module")
+def committed(repository):
+    name = experiment("addition", "abc-places", "laptop", 0).digest
+    table = results.read(repository / "reports" / "results" / "accuracy.csv")
+    return load_run(repository / "reports" / "models" / name), table
+
+
+def test_the_hero_shows_attention_its_lines_and_the_outcome(committed):
+    run, table = committed
+    attention, lines, outcome = hero.hero(run, table).axes
+    average = run.attention()
+    np.testing.assert_array_equal(attention.images[0].get_array(), average.cross_attention[-1, hero.HEAD])
+    tokens = [label.get_text() for label in attention.get_xticklabels()]
+    assert "".join(tokens) == "$6543210+6543210&" and len(tokens) == len(average.layout)
+
+    layout = run.experiment.get_task().layout(hero.WIDE + 1)
+    (bias,) = calibrate_attention(average, run.experiment.calibration).cross_biases
+    cells = bias(torch.arange(layout.rows), layout)[hero.HEAD]
+    shown = lines.images[0].get_array()
+    np.testing.assert_array_equal(np.ma.getmaskarray(shown), torch.isinf(cells))
+    np.testing.assert_array_equal(shown.compressed(), cells[cells.isfinite()])
+
+    curves = drawn(outcome)
+    assert {"ABC", "ABS", "Vanilla"} <= set(curves) and boundaries(outcome) == [6.0]
+    rows = table[(table["task"] == "addition") & (table["preset"] == "laptop") & (table["settings"] == "")]
+    rows = rows[(rows["test_set"] == "random") & (rows["length"] == 100)]
+    for method, name in (("vanilla", "Vanilla"), ("abs-place", "ABS"), ("abc-places", "ABC")):
+        mine = rows[rows["method"] == method]
+        assert sorted(mine["seed"]) == [0, 1, 2, 3, 4]
+        assert curves[name][-1] == pytest.approx([100, (100 * mine["correct"] / mine["samples"]).mean()])
+
+
+def test_the_hero_is_written_wide_and_small(repository, tmp_path):
+    hero.write_hero(repository / "reports", tmp_path / "new" / "hero.png")
+    for file in (tmp_path / "new" / "hero.png", repository / "reports" / "hero.png"):
+        with Image.open(file) as image:
+            assert image.size == (2000, 640)
+        assert file.stat().st_size < 300_000
+
+
+def test_the_hero_says_what_is_missing(repository, tmp_path):
+    with pytest.raises(ValueError, match="expected a finished run"):
+        hero.write_hero(tmp_path, tmp_path / "hero.png")
+    (tmp_path / "models").symlink_to(repository / "reports" / "models")
+    with pytest.raises(ValueError, match="expected measured results"):
+        hero.write_hero(tmp_path, tmp_path / "hero.png")
+    assert not (tmp_path / "hero.png").exists()
