@@ -115,7 +115,7 @@ def test_without_a_share_of_a_card_ray_runs_on_cpus(monkeypatch, tmp_path, optio
     """Ray leaves a machine's cards visible to a task that asked for none."""
     ran = []
     monkeypatch.setattr("abcnb.study.engines.open_engine", lambda *_: "engine")
-    monkeypatch.setattr("abcnb.study.schedule.run_all", lambda *given: ran.append(given[-1]) or [])
+    monkeypatch.setattr("abcnb.study.schedule.run_all", lambda *given: ran.append(given[7]) or [])
     command = ["sweep", str(written(tmp_path, GRID)), "--reports", str(tmp_path)]
     command += [] if options is None else ["--engine", "ray", *options]
     assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
