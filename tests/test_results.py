@@ -231,9 +231,12 @@ def test_every_committed_number_can_be_asked_for_by_a_sweep():
     for spec in sorted((REPOSITORY / "reports/sweeps").glob("*.toml")):
         for wanted in read_sweep(spec).experiments:
             asked |= {wanted.digest} | ({wanted.interpolation.digest} if wanted.interpolation else set())
-    measured = results.read(REPOSITORY / "reports/results/accuracy.csv")
-    lost = measured[~measured["run"].isin(asked)]
-    assert lost[["task", "method", "seed", "settings"]].drop_duplicates().to_dict("records") == []
+    for name in ("accuracy.csv", "learning.csv"):
+        measured = results.read(REPOSITORY / "reports/results" / name)
+        lost = measured[~measured["run"].isin(asked)]
+        assert len(measured) and lost[["task", "method", "seed", "settings"]].drop_duplicates().empty
+    models = {folder.name for folder in (REPOSITORY / "reports/models").iterdir()}
+    assert models and models <= asked
 
 
 def test_the_table_in_the_readme_is_current():

@@ -8,7 +8,7 @@ import torch
 
 from abcnb.study import results, store
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit
+from abcnb.study.runs import fit, load_run
 from abcnb.study.store import Store, commit_run, open_store
 
 WANTED = experiment("successor", "abc-places", "smoke")
@@ -116,6 +116,34 @@ def test_the_committed_models_are_small_and_of_named_methods(repository):
         assert experiment(names["task"], names["method"], names["preset"], names["seed"]).digest == folder.name
     size = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
     assert size < 20_000_000
+
+
+def test_every_committed_model_is_read_back(repository):
+    for folder in (repository / "reports" / "models").iterdir():
+        run = load_run(folder)
+        assert run.experiment.digest == folder.name and run.model().history
+
+
+def made_by_other_code(reports):
+    """A committed score and curve of other code."""
+    for name in ("accuracy.csv", "learning.csv"):
+        table = results.read(reports / "results" / name).assign(code="0123456789ab")
+        table.to_csv(reports / "results" / name, index=False)
+
+
+def test_stored_results_of_other_code_are_named_once(tmp_path, trained, no_training, capsys):
+    reports = reports_with(tmp_path, trained, committed=False)
+    found = Store(tmp_path / "runs", reports, "cpu")
+    found.scores(WANTED, [3], 40)
+    found.history(WANTED)
+    assert capsys.readouterr().out == "", "it is of this code"
+    made_by_other_code(reports)
+    found = Store(tmp_path / "runs", reports, "cpu")
+    assert found.scores(WANTED, [3], 40)[0].code == "0123456789ab"
+    assert capsys.readouterr().out.count("0123456789ab") == 1
+    found.history(WANTED)
+    found.cost(WANTED)
+    assert capsys.readouterr().out == ""
 
 
 def test_an_unknown_device_is_refused():
