@@ -8,7 +8,6 @@ import sys
 import time
 import urllib.request
 
-import papermill
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -49,16 +48,34 @@ def open_page(browser):
         context.close()
 
 
+def panel_notebook(preset="laptop", runs_dir=""):
+    """A small notebook that shows the calibration panel of a run that it trains."""
+    parameters = (
+        f'preset = "{preset}"  # smoke, laptop or paper\nruns_dir = "{runs_dir}"  # folder of trained models'
+    )
+    shown = """from pathlib import Path
+
+from abcnb.show.panels import calibration_panel
+from abcnb.study.methods import experiment
+from abcnb.study.runs import fit
+
+runs = Path(runs_dir)
+run = fit(experiment("addition", "abc-places", preset), runs, "cpu", progress=False)
+calibration_panel(run, runs, "cpu", 20)"""
+    cells = [
+        new_markdown_cell("# 5 · A panel\n\n**Question.** Does it move where $\\kappa > 1$?"),
+        new_code_cell(parameters, metadata={"tags": ["parameters"]}),
+        new_markdown_cell("## The panel\n\n$$d_l = \\sum_{(i,j) \\in l} \\bar{A}_{i,j}$$"),
+        new_code_cell(shown),
+    ]
+    return new_notebook(cells=cells, metadata=cleaning.KERNEL)
+
+
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory, repository):
-    """The address of JupyterLab on a copy of 05_abc at the smoke preset."""
+def lab(tmp_path_factory):
+    """The address of JupyterLab on the small notebook."""
     folder = tmp_path_factory.mktemp("lab")
-    (folder / "shown").mkdir()
-    chosen = {"preset": "smoke", "samples": 20, "device": "cpu", "runs_dir": str(folder / "runs"), "stored": False}
-    notebook = repository / "notebooks" / "05_abc.ipynb"
-    known = papermill.inspect_notebook(notebook)
-    chosen = {name: value for name, value in chosen.items() if name in known}
-    papermill.execute_notebook(notebook, folder / "shown" / "05_abc.ipynb", chosen, prepare_only=True)
+    cleaning.write(panel_notebook("smoke", folder / "runs"), folder / "shown" / "05_panel.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -78,7 +95,7 @@ def lab(tmp_path_factory, repository):
         try:
             address = f"http://127.0.0.1:{port}"
             wait_for(f"{address}/api/status?token={TOKEN}", server, folder / "lab.log")
-            yield f"{address}/lab/tree/05_abc.ipynb?token={TOKEN}"
+            yield f"{address}/lab/tree/05_panel.ipynb?token={TOKEN}"
         finally:
             server.terminate()
             server.wait(20)
@@ -97,25 +114,9 @@ def wait_for(address, server, log, seconds=60):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """The page of a small notebook that shows the panel."""
+    """The page of the small notebook."""
     folder = tmp_path_factory.mktemp("report")
-    parameters = 'preset = "laptop"  # smoke, laptop or paper\nruns_dir = ""  # folder of trained models'
-    shown = """from pathlib import Path
-
-from abcnb.study.runs import fit
-from abcnb.show.panels import calibration_panel
-from abcnb.study.methods import experiment
-
-runs = Path(runs_dir)
-run = fit(experiment("addition", "abc-places", preset), runs, "cpu", progress=False)
-calibration_panel(run, runs, "cpu", 20)"""
-    cells = [
-        new_markdown_cell("# 5 · A panel\n\n**Question.** Does it move where $\\kappa > 1$?"),
-        new_code_cell(parameters, metadata={"tags": ["parameters"]}),
-        new_markdown_cell("## The panel\n\n$$d_l = \\sum_{(i,j) \\in l} \\bar{A}_{i,j}$$"),
-        new_code_cell(shown),
-    ]
-    cleaning.write(new_notebook(cells=cells, metadata=cleaning.KERNEL), folder / "notebooks" / "05_panel.ipynb")
+    cleaning.write(panel_notebook(), folder / "notebooks" / "05_panel.ipynb")
     execution = reports.Execution("smoke", folder / "runs", folder / "reports", "cpu")
     assert reports.write_reports(execution, [], folder=folder / "notebooks") == []
     return execution.pages() / "05_panel.html"

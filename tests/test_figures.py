@@ -5,6 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 
 from abcnb.calibration import calibrate_attention
@@ -54,6 +56,14 @@ def test_neither_importing_nor_drawing_changes_the_readers_settings(run_python):
         "with matplotlib.rc_context(style.THEME):\n    assert dict(matplotlib.rcParams) != before"
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_cell_of_a_notebook_shows_its_figures(tmp_path):
+    draw = "figures.learning_curves({'a': [{'step': 1, 'exact_match': 2.0}]}, 'title');"
+    sources = [f"from abcnb.show import figures\n{draw}", draw, f"for _ in range(2):\n    {draw}"]
+    notebook = new_notebook(cells=[new_code_cell(source) for source in sources])
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=tmp_path)
+    assert [sum("image/png" in output.data for output in cell.outputs) for cell in notebook.cells] == [1, 1, 2]
 
 
 def test_thirty_lines_look_different():

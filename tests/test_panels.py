@@ -7,6 +7,7 @@ import torch
 
 from abcnb.show.panels import attention_panel, calibration_panel, tasks_panel, window_panel
 from abcnb.show.panels.attention import answer
+from abcnb.show.panels.drawing import MOST_TOKENS
 from abcnb.show.panels.offline import PANEL_MIME
 from abcnb.show.panels.tasks import column_kinds, example_input, written_input
 from abcnb.show.panels.windows import window_of
@@ -128,7 +129,7 @@ def test_the_tasks_panel_takes_tasks_bases_and_forms():
         assert found.base.disabled == name.startswith("parity")
         assert found.form.options == get_task(name).forms
     found.input.value = "7" * 300
-    assert "the first" in found.text
+    assert found.text.startswith(f"The first {MOST_TOKENS} of 30")
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -103,7 +103,7 @@ def test_an_execution_is_current_as_long_as_nothing_that_decides_it_changes(exec
     write(notebook, first)
     assert executed.is_current(first)
     with monkeypatch.context() as changed:
-        changed.setattr(reports, "_digest", lambda *_: "other sources")
+        changed.setattr(reports.abcnb, "__file__", str(folder / "__init__.py"))  # other sources: none
         assert not executed.is_current(first)
     replace_source(first, 2, "preset.upper()")
     assert not executed.is_current(first)
@@ -123,16 +123,19 @@ def test_committed_results_decide_where_a_notebook_reads_them(folder, execution)
     assert execution.fingerprint(second) != before
 
 
-def test_the_page_of_the_calibration_panel_decides_too(folder, execution, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["tokens.py", "show/pages.py", "show/templates/calibration_panel.html"])
+def test_every_source_of_the_package_decides(folder, execution, tmp_path, monkeypatch, name):
     package = tmp_path / "abcnb"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "explorer.html").write_text("one")
     monkeypatch.setattr(reports.abcnb, "__file__", str(package / "__init__.py"))
     first = find(["1"], folder)[0]
-    before = execution.fingerprint(first)
-    (package / "explorer.html").write_text("two")
-    assert execution.fingerprint(first) != before
+    seen = {execution.fingerprint(first)}
+    (package / name).parent.mkdir(parents=True)
+    for text in ("one", "two"):
+        (package / name).write_text(text)
+        seen.add(execution.fingerprint(first))
+    (package / name).rename(package / f"moved{(package / name).suffix}")
+    seen.add(execution.fingerprint(first))
+    assert len(seen) == 4
 
 
 def test_fresh_executes_again_without_what_is_committed(executed, folder):

@@ -41,12 +41,17 @@ def line_styles(names: Iterable[str]) -> dict[str, dict]:
 
 
 def themed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """A function that draws a figure, made to draw it in this theme; settings are then as they were before."""
+    """A function that draws a figure, made to draw it in this theme; the reader's settings are then put back."""
 
     @wraps(draw)
     def drawn(*arguments, **options) -> Figure:
-        with matplotlib.rc_context(THEME):
+        # Not rc_context, which would also undo what the first figure of a kernel sets up: that figures are shown.
+        before = {name: matplotlib.rcParams[name] for name in THEME}
+        matplotlib.rcParams.update(THEME)
+        try:
             return draw(*arguments, **options)
+        finally:
+            matplotlib.rcParams.update(before)
 
     return drawn
 

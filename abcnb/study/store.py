@@ -20,7 +20,7 @@ from abcnb.evaluation import Score
 from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import older
+from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
 from abcnb.study.methods import settings_of
 from abcnb.study.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, is_usable, run_of
 from abcnb.testsets import sample_count
@@ -69,7 +69,7 @@ def _adopt(committed: Path, folder: Path) -> None:
 class Store:
     """Trained models and measured scores, from the cheapest place that has them.
 
-    What comes from a store is printed once, with its date and the code that it is of.
+    A table says in one line where its numbers come from; what is of other code than this is named, once.
 
     Attributes:
         runs: folder of all runs; what is trained lands here.
@@ -129,6 +129,22 @@ class Store:
         table = results.read(self.reports / "results" / file)
         rows = table[table["run"] == experiment.digest]
         return rows if len(rows) else None
+
+    def origin(self, experiments: Sequence[Experiment]) -> str:
+        """Where stored models and numbers come from: hardware, date and code, in one line."""
+        found = set()
+        for e in experiments:
+            rows = None if self._is_trained(e) else self._rows("accuracy.csv", e)
+            if rows is not None:
+                found |= set(rows[["hardware", "date", "code"]].itertuples(index=False, name=None))
+            elif is_finished(self.runs / e.digest):
+                metrics = Run(self.runs / e.digest, e).metrics
+                found.add((metrics["hardware"], metrics.get("date", ""), metrics.get("code", UNKNOWN)))
+        if not found:
+            return "Stored: nothing yet."
+        hardware, dates, codes = (sorted(set(part)) for part in zip(*found, strict=True))
+        when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        return f"Stored: {', '.join(hardware)}; {when}; code {', '.join(codes)} (this code is {fingerprint()})."
 
     def has_scores(self, experiment: Experiment) -> bool:
         """Whether scores of it are committed."""
@@ -192,7 +208,7 @@ class Store:
         """
         scores = [(e, score) for e in experiments for score in self.scores(e, lengths, samples, test_set)]
         if scores:
-            print(where_from([score for _, score in scores], len(experiments)))
+            print(self.origin(experiments))
         rows = [
             {"task": e.task, "method": e.method, "seed": e.seed, "settings": settings_of(e)}
             | {"length": score.length, "samples": score.samples, "correct": score.correct}
@@ -201,13 +217,6 @@ class Store:
             for e, score in scores
         ]
         return pd.DataFrame(rows)
-
-
-def where_from(scores: Sequence[Score], models: int) -> str:
-    """When the scores of a table were measured, and by which code, in a line."""
-    dates, codes = sorted({score.date for score in scores}), sorted({score.code for score in scores})
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return f"Stored: {len(scores)} scores of {models} models, measured {when}, code {', '.join(codes)}."
 
 
 def open_store(

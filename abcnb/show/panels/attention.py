@@ -74,6 +74,13 @@ class AttentionPanel(Panel):
         data: what the model was trained on: its task, form and width.
         text: the first input; empty for an example.
         device: `auto`, `cpu` or `cuda`, for the model of a run.
+
+    Attributes:
+        answer: to the input that was last taken.
+        steps, picture: the table of written tokens and the maps.
+
+    Raises:
+        ValueError: a model without its data.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Training and evaluating one experiment in a background thread: progress, time left, and a stop.
 
 One panel of a process trains at a time, since trainings draw from the same global random generator. A cell that
-builds or trains a model meanwhile draws from it too: the retrained model is then no worse, but another one.
+builds or trains a model meanwhile draws from it too; the retrained model is then another one, but no worse.
 """
 
 import threading
@@ -29,7 +29,7 @@ def time_left(seconds: float) -> str:
 
 
 class BackgroundTraining(threading.Thread):
-    """Fit an experiment and evaluate it by length. Interrupted, it goes on from its last checkpoint next time.
+    """Trains an experiment and evaluates it by length; interrupted, it resumes from its last checkpoint next time.
 
     Args:
         experiment: what to train; one that is trained already is only evaluated.

@@ -1,6 +1,6 @@
 """What the panels draw: figures with fixed margins whose artists are re-used, so that a redraw is fast.
 
-Measured on one core: a constrained layout or sixteen fully ticked axes take 0.3 s a redraw; fixed margins, ticks
+Measured on one core: a constrained layout or sixteen fully ticked axes take 0.3 s per redraw; fixed margins, ticks
 on the outer axes only and images that are given new data take a third of it. `pyplot` is left alone: its current
 figure belongs to the reader, and a panel may draw from a thread. ipympl was weighed and left: it would bring toolbars,
 a second canvas in the kernel and pyplot, and what is saved without a kernel would still have to be drawn here.

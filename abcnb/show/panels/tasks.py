@@ -51,7 +51,7 @@ class WrittenInput:
         source, fed, target: texts of source, decoder input and target.
         kinds: the key in `KINDS` of every source column.
         places: for each operand, every column's place in it, `NO_PLACE` outside.
-        read: what a person reads off the label.
+        read: the label as a person writes it.
     """
 
     source: str
@@ -86,6 +86,9 @@ class TasksPanel(Panel):
         text: the first input, in the task's own form; empty for an example.
         base: of the digits; None is the task's own.
         form: `natural` or `aligned`, where the task has it.
+
+    Attributes:
+        source, steps, texts: the cells of the source's columns and of the output's steps, and the texts.
     """
 
     def __init__(self, task: str = "addition", text: str = "", base: int | None = None, form: str = "aligned"):
@@ -131,5 +134,5 @@ class TasksPanel(Panel):
         self.steps.value = to_png(cell_rows(steps))
         texts = (("source", found.source), ("target (units first)", found.target), ("decoder input", found.fed))
         self.texts.value = table(["", "text"], [*texts, ("the label is read as", found.read)], 2)
-        shown = f"Of {len(found.source)} columns the first {MOST_TOKENS} are drawn."
+        shown = f"The first {MOST_TOKENS} of {len(found.source)} columns are drawn."
         return shown if len(found.source) > MOST_TOKENS else ""

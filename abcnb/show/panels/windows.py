@@ -64,7 +64,10 @@ class WindowPanel(Panel):
 
     Args:
         task: its name.
-        length: digits at first, at most 20.
+        length: digits at first.
+
+    Attributes:
+        picture, source, steps: the windows, and the phases of the source's tokens and of the decoder's steps.
     """
 
     def __init__(self, task: str = "addition", length: int = 8):
