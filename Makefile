@@ -1,6 +1,6 @@
-# make reproduce   install, train, calibrate, retrain, evaluate; prints the table, writes reports/ (15 to 25 minutes)
+# make reproduce   install, train, calibrate, retrain, evaluate; print the table (15 to 25 minutes)
 # make reports     execute the notebooks that are not current, write reports/html/
-# make test        install if needed, run the tests
+# make test        run the tests, two at a time
 # make lint        ruff
 # make lab         JupyterLab on notebooks/
 
@@ -9,23 +9,28 @@ BIN := .venv/bin
 
 .PHONY: reproduce reports test lint lab
 
-.venv/installed: pyproject.toml constraints.txt
+# Each target installs what it needs: the package alone, with the notebooks, or with everything.
+.venv/package: EXTRAS =
+.venv/notebooks: EXTRAS = [notebooks]
+.venv/everything: EXTRAS = [notebooks,dev,browser,ray,references]
+
+.venv/package .venv/notebooks .venv/everything: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks,dev,browser,ray,references]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.$(EXTRAS)'
 	touch $@
 
-reproduce: .venv/installed
+reproduce: .venv/package
 	$(BIN)/python -m abcnb reproduce --preset laptop
 
-reports: .venv/installed
+reports: .venv/notebooks
 	$(BIN)/python -m abcnb reports --preset laptop
 
-test: .venv/installed
-	$(BIN)/python -m pytest
+test: .venv/everything
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-lint: .venv/installed
+lint: .venv/everything
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-lab: .venv/installed
+lab: .venv/notebooks
 	$(BIN)/jupyter lab notebooks

@@ -13,7 +13,9 @@ import typer
 
 from abcnb.devices import pick_device
 from abcnb.evaluation import evaluate_kinds
+from abcnb.files import write_atomically
 from abcnb.study import results
+from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS, PRESETS, experiment
 from abcnb.study.published import LENGTHS
 from abcnb.study.runs import Run, evaluations_of, fit, is_finished, load_run
@@ -38,13 +40,22 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Threads = Annotated[
     int, typer.Option(min=1, help="CPU threads; these small models gain little from a second one.")
 ]
-Samples = Annotated[int, typer.Option(min=1, help="Test samples a length.")]
+Samples = Annotated[int, typer.Option(min=1, help="Test samples per length.")]
 Lengths = Annotated[
     str, typer.Option(help="Test lengths in digits, separated by commas or spaces, e.g. --lengths '6 10 60'.")
 ]
 _LENGTHS = " ".join(map(str, LENGTHS))
 _METHOD_HELP = "; ".join(f"{name}: {method.description}" for name, method in METHODS.items())
 _PRESET_HELP = "; ".join(f"{name}: {text}" for name, text in PRESETS.items())
+
+
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train and measure again what other code than this did.")]
+
+
+def _note(codes: set[str]) -> None:
+    """One line on what is of other code than this, where something is."""
+    if line := older(codes, "--fresh", "these results"):
+        print(line, file=sys.stderr)
 
 
 def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
@@ -93,6 +104,7 @@ def fit_command(
     ] = None,
     lengths: Lengths = _LENGTHS,
     samples: Samples = 1000,
+    fresh: Fresh = False,
     device: Device = "auto",
     threads: Threads = 1,
     runs: Runs = Path("runs"),
@@ -101,10 +113,26 @@ def fit_command(
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
     measured = _numbers(lengths)
     torch.set_num_threads(threads)
-    run = fit(wanted, runs, device)
+    run = fit(wanted, runs, device, fresh=fresh)
     where = pick_device(device)
-    print(results.score_lines([run.evaluate(length, samples, device=where) for length in measured]))
+    scores = [run.evaluate(length, samples, device=where, fresh=fresh) for length in measured]
+    print(results.score_lines(scores))
+    _note({run.code} | {score.code for score in scores})
     print(run.folder)
+
+
+@app.command("show")
+def show_command(
+    task: Annotated[str, typer.Argument(help=", ".join(TASKS))],
+    method: Annotated[str, typer.Argument(help=_METHOD_HELP)],
+    preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
+    seed: Annotated[int, typer.Option(help="Of initialisation and batches.")] = 0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change one setting, as for fit.")] = None,
+):
+    """Print the resolved configuration of a method on a task, as `fit --set` takes it."""
+    from abcnb.study.configurations import resolved
+
+    print(resolved(with_settings(experiment(task, method, preset, seed), set_ or [])))
 
 
 @app.command("evaluate")
@@ -117,6 +145,7 @@ def evaluate_command(
     by_kind: Annotated[
         bool, typer.Option("--by-kind", help="Each kind of the hard cases (--test-set hard) on its own.")
     ] = False,
+    fresh: Fresh = False,
     device: Device = "auto",
     threads: Threads = 1,
     runs: Runs = Path("runs"),
@@ -129,7 +158,8 @@ def evaluate_command(
     if by_kind:
         _print_kinds(found, measured, samples, where)
         return
-    scores = [found.evaluate(length, samples, test_set, where) for length in measured]
+    scores = [found.evaluate(length, samples, test_set, where, fresh) for length in measured]
+    _note({score.code for score in scores})
     if not as_json:
         print(results.score_lines(scores))
         return
@@ -216,10 +246,13 @@ def reproduce_command(
     samples: Samples = 10_000,
     workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
     device: Device = "auto",
+    fresh: Fresh = False,
     runs: Runs = Path("runs"),
-    reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv.")] = Path("reports"),
+    reports: Annotated[Path, typer.Option(help="Folder of the committed results, for comparison.")] = Path(
+        "reports"
+    ),
 ):
-    """Train, calibrate, retrain and evaluate; print measured beside published."""
+    """Train, calibrate, retrain and evaluate; print measured here beside committed and published."""
     from abcnb.study.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce
 
     pick_device(device)
@@ -234,6 +267,7 @@ def reproduce_command(
         workers,
         device,
         _numbers(lengths),
+        fresh,
     )
     print(text)
     for failure in failures:
@@ -255,6 +289,7 @@ def sweep_command(
         bool,
         typer.Option("--missing", help="Leave out what has all its rows in the CSV, wherever it was trained."),
     ] = False,
+    fresh: Fresh = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
     reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv.")] = Path("reports"),
@@ -279,7 +314,7 @@ def sweep_command(
             raise ValueError(f"expected --gpu-share above 0 for runs on {device}, got 0")
         device = "cpu"  # Ray does not hide the cards from a task without a share of one
     place = open_engine(engine, workers, address, gpu_share)
-    failures = run_all(experiments, runs.resolve(), csv, *tests, place, device)
+    failures = run_all(experiments, runs.resolve(), csv, *tests, place, device, fresh)
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
     if failures:
@@ -288,11 +323,41 @@ def sweep_command(
 
 @app.command("table")
 def table_command(
-    csv: Annotated[Path, typer.Option(help="The measured results.")] = Path("reports/results/accuracy.csv"),
-    document: Annotated[Path, typer.Option(help="Where the table stands between its marks.")] = Path("README.md"),
+    readme: Annotated[Path, typer.Option(help="Gets the short table, between its marks.")] = Path("README.md"),
+    reports: Annotated[
+        Path, typer.Option(help="Of results/accuracy.csv; its results.md and methods.md get the long tables.")
+    ] = Path("reports"),
 ):
-    """Write the table of all results so far into the README."""
-    results.write_table(csv, document)
+    """Write the tables of the committed results and of all configurations into README and reports."""
+    from abcnb.study.configurations import methods_page
+
+    table = results.read(reports / "results" / "accuracy.csv")
+    if table.empty:
+        raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
+    results.write_table(results.overview(table), readme)
+    results.write_table(results.tables(table), reports / "results.md")
+    write_atomically(reports / "methods.md", lambda file: file.write_text(methods_page()))
+
+
+@app.command("verify")
+def verify_command(
+    stamp: Annotated[
+        bool, typer.Option("--stamp", help="Where all agrees, give the committed rows this code's fingerprint.")
+    ] = False,
+    runs: Runs = Path("runs"),
+    reports: Annotated[Path, typer.Option(help="Of models/ and results/.")] = Path("reports"),
+):
+    """Evaluate the committed models with this code and compare with the committed rows."""
+    from abcnb.study.verification import stamp_rows, verify
+
+    agreed, disagreements = verify(reports, print)
+    for line in disagreements:
+        print(f"differs: {line}", file=sys.stderr)
+    print(f"{agreed} rows agree, {len(disagreements)} differ")
+    if disagreements or not agreed:
+        raise typer.Exit(1)
+    if stamp:
+        print(f"{stamp_rows(reports)} rows now carry the fingerprint of this code")
 
 
 @app.command("reports")

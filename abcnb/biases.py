@@ -4,8 +4,8 @@ A bias is a callable `bias(rows, columns) -> [heads, rows, columns]`, added to t
 the softmax. `rows` are decoder steps, [rows]; `columns` is a `Layout` for cross-attention and `Steps` for
 self-attention. Columns above the diagonal of self-attention are closed by the model for every method.
 
-Biases made of lines are in `lines`; biases that depend on a distance alone (ALiBi, T5, KERPLE, FIRE) are in
-`positions`, beside the other position schemes.
+Biases made of lines are in `lines`; biases that depend on a distance alone (ALiBi, T5, KERPLE, FIRE) in
+`distance_biases`.
 """
 
 from typing import NamedTuple, Protocol

@@ -129,7 +129,7 @@ def average_attention(model: Transformer, batches: list[Batch], what: str = "wei
 
 @dataclass(frozen=True, eq=False)
 class LineTable:
-    """Every line of one attention of one layer, and whether it was kept; one entry a line and head.
+    """Every line of one attention of one layer, and whether it was kept; one entry per line and head.
 
     Attributes:
         families: the families of parallel lines, in order.
@@ -208,42 +208,21 @@ def line_table(
     Raises:
         ValueError: attention has other columns than the layout, or is not finite.
     """
-    heads, n_rows, n_columns = attention.shape
+    _, n_rows, n_columns = attention.shape
     if n_columns != len(columns):
         raise ValueError(f"expected attention of {len(columns)} columns, got shape {tuple(attention.shape)}")
     if not torch.isfinite(attention).all():
         raise ValueError("expected finite attention, got NaN or infinite values; average weights or raw scores")
-    is_self = families[0].attention == "self"
-    rows = torch.arange(n_rows)
-    parts = []
-    for number, family in enumerate(families):
-        along = trace(family, columns)
-        offsets = along.offsets(n_rows)
-        where = along.at(offsets, rows)
-        if is_self:  # cells above the diagonal are no attention at all
-            where = torch.where(where <= rows, where, -1)
-        inside = where >= 0
-        support = inside.sum(1)
-        cells = attention.flatten(1)[:, (rows * n_columns + where.clamp(min=0)).flatten()]
-        sums = (cells.view(heads, *where.shape) * inside).sum(-1)
-        crossing = support > 0
-        parts.append((torch.full_like(offsets, number), offsets, support, sums, crossing))
-    family, offset, support, strength, crossing = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
-    family, offset, support, strength = (
-        family[crossing],
-        offset[crossing],
-        support[crossing],
-        strength[:, crossing],
-    )
+    family, offset, support, strength = line_sums(attention, columns, families)
     if config.statistic == "mean":
         strength = strength / support
-    groups = torch.zeros_like(family)
+    pools = torch.zeros_like(family)
     if config.pool == "direction":
-        groups = torch.tensor([f.direction for f in families])[family]
+        pools = torch.tensor([f.direction for f in families])[family]
+    kappa = config.kappa_self if families[0].attention == "self" else config.kappa_cross
     z_score, centred, threshold = (torch.empty_like(strength) for _ in range(3))
-    kappa = config.kappa_self if is_self else config.kappa_cross
-    for group in groups.unique():
-        chosen = groups == group
+    for pool in pools.unique():
+        chosen = pools == pool
         d = strength[:, chosen]
         mean, deviation = d.mean(1, keepdim=True), d.std(1, correction=0, keepdim=True)
         z_score[:, chosen] = (d - mean) / deviation.clamp(min=1e-12)
@@ -257,6 +236,38 @@ def line_table(
         empty = ~kept.any(1)
         kept[empty, strongest[empty]] = True
     return LineTable(families, family, offset, support, strength, centred, z_score, kept)
+
+
+def line_sums(
+    attention: torch.Tensor, columns: Layout | Steps, families: tuple[Family, ...]
+) -> tuple[torch.Tensor, ...]:
+    """The sum of attention along every line that crosses the matrix.
+
+    Args:
+        attention: [heads, rows, columns].
+        columns: the layout of cross-attention's columns or the steps of self-attention's.
+        families: the families of lines sought, all of one attention.
+
+    Returns:
+        For each line the index of its family, its offset and how many cells it crosses, each [lines], and its sum,
+        [heads, lines].
+    """
+    heads, n_rows, n_columns = attention.shape
+    rows, parts = torch.arange(n_rows), []
+    for number, family in enumerate(families):
+        along = trace(family, columns)
+        offsets = along.offsets(n_rows)
+        where = along.at(offsets, rows)
+        if family.attention == "self":  # cells above the diagonal are no attention at all
+            where = torch.where(where <= rows, where, -1)
+        inside = where >= 0
+        cells = attention.flatten(1)[:, (rows * n_columns + where.clamp(min=0)).flatten()]
+        sums = (cells.view(heads, *where.shape) * inside).sum(-1)
+        support = inside.sum(1)
+        crossing = support > 0
+        line = (torch.full_like(offsets, number), offsets, support)
+        parts.append((*(part[crossing] for part in line), sums[:, crossing]))
+    return tuple(torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
 
 
 def to_bias(table: LineTable, config: CalibrationConfig) -> LineBias:

@@ -34,7 +34,7 @@ class Score:
         samples, correct: how many were tried and matched whole.
         wrong_digits: output tokens, over all samples, that teacher forcing got wrong.
         digits: output tokens over all samples, end tokens included.
-        code: fingerprint of the code behind a score that was kept; empty for one that was just measured.
+        code, date: of a score that was kept, the fingerprint of the code behind it and the day it was measured.
     """
 
     length: int
@@ -43,6 +43,7 @@ class Score:
     wrong_digits: int
     digits: int
     code: str = ""
+    date: str = ""
 
     @property
     def exact_match(self) -> float:

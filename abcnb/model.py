@@ -404,7 +404,7 @@ class Transformer(nn.Module):
 
 
 def compiled(model: Transformer, mode: str = "default") -> Callable[[Batch], torch.Tensor]:
-    """The model through `torch.compile`, but for what must stay Python.
+    """The model through `torch.compile`, except for what must stay Python.
 
     Those are what a batch draws at random for its positions, and the biases without parameters, which would be made
     anew at every step.

@@ -1,6 +1,6 @@
 """The numbers that models are trained on, and the batches made of them.
 
-Training numbers never exceed the paper's 2^20, but for `long` ones. A fixed permutation of [0, 2^20] is split
+Training numbers never exceed the paper's 2^20, except `long` ones. A fixed permutation of [0, 2^20] is split
 7:1; the held-out eighth is never trained on, by any method, and supplies validation and the test sets of up to
 six digits.
 
@@ -25,8 +25,8 @@ SPLIT_SEED = 20  # one split for every run, so that no method trains on another'
 TRAIN_NUMBERS = ("uniform", "even", "mixed", "carry", "long")
 MIXED = ("even", "uniform")  # what `mixed` numbers are half of each
 LONG_FACTOR = 2  # the longest of the `long` numbers has this many times the digits of the longest `even` one
-CARRY_SHARE = 0.3  # share of `carry` samples that are built, and …
-CARRY_PLACE = 0.5  # … chance that a place of a built sample sums to base − 1
+CARRY_SHARE = 0.3  # share of `carry` samples that are built
+CARRY_PLACE = 0.5  # chance that a place of a built sample sums to base − 1
 
 
 @lru_cache(maxsize=1)

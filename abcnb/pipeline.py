@@ -69,7 +69,7 @@ def new_model(
         return model
 
 
-def fit(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
+def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
     """Train a new model on `data.device`; `watch` as of `training.train`."""
     model = model.to(data.device)
     model.history = train(model, data, training, seed, **watch)
@@ -91,7 +91,7 @@ def interpolate(
     Returns:
         The model in evaluation mode; its `history` holds the validations.
     """
-    return fit(new_model(data.task, model, seed), data, training, seed, **watch)
+    return _trained(new_model(data.task, model, seed), data, training, seed, **watch)
 
 
 def attention_of(
@@ -137,7 +137,7 @@ def retrain(
     seed: int = 0,
     **watch,
 ) -> Transformer:
-    """A new model that attends to nothing but what lies on the lines.
+    """A new model that attends only to cells on the lines.
 
     Args:
         data: what it is trained on.
@@ -148,7 +148,7 @@ def retrain(
         The model in evaluation mode; its `history` holds the validations.
     """
     biases = Biases(lines.self_biases, lines.cross_biases)
-    return fit(new_model(data.task, model, seed, biases), data, training, seed, **watch)
+    return _trained(new_model(data.task, model, seed, biases), data, training, seed, **watch)
 
 
 def adapt(
@@ -170,7 +170,7 @@ def adapt(
         training, seed, **watch: as of `interpolate`.
     """
     model = new_model(data.task, plain.config, seed, biases, plain.state_dict(), lora)
-    return fit(model, data, training, seed, **watch)
+    return _trained(model, data, training, seed, **watch)
 
 
 def evaluate(

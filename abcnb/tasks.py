@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from abcnb.layout import Layout, aligned_layout, natural_layout, unary_layout
 from abcnb.tokens import CHARACTERS, DIGITS, END_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
 
-LARGEST = 2**20  # no larger number is trained on, but for the `long` training numbers
+LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
 Operands = tuple[torch.Tensor, ...]
 
 

@@ -7,8 +7,8 @@ of the first such length were trained on as `uniform`: of seven decimal digits 0
 
 **hard**: inputs in which what one place hands to the next travels far. Random digits almost never carry far, so a
 model can be right on 99.99% of them and wrong on 99…9 + 1. Every task has a few kinds of hard cases, in equal parts;
-where nothing else is said, an operand has exactly `length` digits (Parity: bits of the longest number of so many
-decimal digits). b is the base, so b − 1 is a nine:
+unless stated otherwise, an operand has exactly `length` digits (Parity: as many bits as the longest number of that
+many decimal digits has). b is the base, so b − 1 is a nine:
 
     all              every digit b − 1
     one digit        a single digit that is not zero, at any place up to `length`

@@ -24,6 +24,13 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory) -> Path:
+    """A folder of all processes that run these tests; `fit` lets one of them train what several ask for."""
+    mine = tmp_path_factory.getbasetemp()
+    return mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
+
+
+@pytest.fixture(scope="session")
 def shared_runs(tmp_path_factory) -> Path:
     """A folder of finished runs, not to be written into."""
     return tmp_path_factory.mktemp("shared") / "runs"

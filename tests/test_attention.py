@@ -36,6 +36,34 @@ def test_a_window_without_past_puts_all_attention_on_the_place():
     assert read.correct.shape == (10,) and read.correct.min() >= 0 and read.correct.max() <= 100
 
 
+class HandMade(torch.nn.Module):
+    """Writes the digits it is given, and looks where it is told to."""
+
+    def __init__(self, written, weights):
+        super().__init__()
+        self.written, self.weights = written, weights
+
+    def forward(self, batch, recording):
+        recording.cross_attention += [torch.zeros_like(self.weights), self.weights]  # of two layers
+        return torch.nn.functional.one_hot(self.written, 15).float()
+
+
+def test_a_reading_by_hand():
+    """199 + 1 = 200 and 123 + 1 = 124, units first; the second answer has its tens wrong."""
+    task = get_task("successor")
+    batch = task.batch(tuple(torch.cat(pair) for pair in zip(task.parse("199"), task.parse("123"), strict=True)))
+    width = batch.layout.width
+    written = batch.target.clone()
+    written[1, 1] = 9
+    weights = torch.zeros(2, 1, width + 1, len(batch.layout))
+    units, tens = batch.layout.column_of_place[0, 1:3]
+    weights[0, 0, 0, units], weights[1, 0, 0, units], weights[0, 0, 1, tens] = 1.0, 0.5, 0.5
+    read = reading(HandMade(written, weights), batch)
+    assert read.correct.tolist() == [100, 50] + [100] * (width - 2)
+    assert read.share.tolist() == [[0.75, 0.25] + [0] * (width - 2)]
+    assert reading(HandMade((batch.target + 1) % 15, weights), batch).correct.tolist() == [0] * width
+
+
 def test_the_recorded_bias_is_what_lies_between_scores_and_weights():
     for method in ("rpe", "abs-place", "alibi", "vanilla"):
         wanted = experiment("addition", method, "smoke")

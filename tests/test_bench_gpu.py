@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from abcnb.bench.gpu import bench_gpu, bench_seeds, step_of, step_of_all
+from abcnb.bench import gpu
+from abcnb.bench.cpu import step_flops
+from abcnb.bench.gpu import (
+    bench_gpu,
+    bench_seeds,
+    bench_step,
+    matrix_rate,
+    seconds_in_processes,
+    step_of,
+    step_of_all,
+    step_seconds,
+)
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
@@ -54,14 +65,50 @@ def test_the_step_that_is_timed_is_that_of_training():
         torch.testing.assert_close(weight, trained.get_parameter(name), rtol=1e-3, atol=1e-5)
 
 
-def test_seeds_are_compared_in_three_ways_in_real_processes():
-    lines = bench_seeds(reduced(), CPU, 2, 1)
-    assert [line.split(":")[0].strip() for line in lines[1:]] == [
-        "one after another",
-        "in one program (vmap)",
-        "in processes",
+def test_a_step_takes_the_best_of_three_blocks_after_one_to_warm_up(monkeypatch):
+    """Blocks of two steps that take 9, 3, 1 and 2 seconds by the clock."""
+    ticks = iter([0, 9, 10, 13, 20, 21, 30, 32])
+    monkeypatch.setattr(gpu.time, "perf_counter", lambda: next(ticks))
+    steps = []
+    assert step_seconds(lambda: steps.append(1), CPU, 2) == 0.5
+    assert len(steps) == 8 and next(ticks, None) is None
+
+
+def test_the_rate_of_matrix_products_is_in_operations_per_second(monkeypatch):
+    monkeypatch.setattr(gpu, "step_seconds", lambda step, device, steps: step() is not None and 0.25)
+    assert matrix_rate(CPU, torch.float32, 10) == 2 * 10**3 / 0.25
+
+
+def test_three_ways_are_compared_in_model_steps_per_second(monkeypatch):
+    """Four seeds: half a second for a step of one, one second for a step of all, two in processes of their own."""
+    taken = iter([0.5, 1.0])
+    monkeypatch.setattr(gpu, "step_seconds", lambda step, device, steps: next(taken))
+    monkeypatch.setattr(gpu, "seconds_in_processes", lambda es, device, steps: 2.0 if len(es) == 4 else None)
+    assert bench_seeds(reduced(), CPU, 4, 1)[1:] == [
+        "  one after another: 2.0",
+        "  in one program (vmap): 4.0",
+        "  in processes: 2.0",
     ]
-    assert all(float(line.split(":")[1]) > 0 for line in lines[1:])
+
+
+def test_forms_are_compared_in_steps_per_second_and_in_shares_of_the_matrix_rate(monkeypatch):
+    e = reduced()
+    monkeypatch.setattr(gpu, "compiled", lambda model, **mode: model)
+    monkeypatch.setattr(gpu, "matrix_rate", lambda device, dtype, size: 4.0 * step_flops(e))
+    taken = iter([0.5, 1.0, 2.0])
+    monkeypatch.setattr(gpu, "step_seconds", lambda step, device, steps: step() is not None and next(taken))
+    assert bench_step(e, CPU, 1, 8)[1:] == [
+        "  eager: 2.0 steps/s, 50% of the matrix rate",
+        "  torch.compile: 1.0 steps/s, 25% of the matrix rate",
+        "  torch.nn.TransformerDecoder: 0.5 steps/s, 12% of the matrix rate",
+    ]
+
+
+def test_seeds_train_in_real_processes_by_the_clock(monkeypatch):
+    """The clock stands at 5 when both processes are ready and at 8 when both have done their two steps."""
+    ticks = iter([5.0, 8.0])
+    monkeypatch.setattr(gpu.time, "perf_counter", lambda: next(ticks))
+    assert seconds_in_processes([reduced("vanilla", seed) for seed in range(2)], CPU, 2) == 1.5
 
 
 @pytest.mark.gpu

@@ -7,23 +7,27 @@ import tomllib
 
 import pytest
 
-# A module imports only from those before it.
-ORDER = [
-    "paper",
-    "tokens", "layout", "tasks", "sampling", "carries", "biases", "lines", "positions", "learned_biases", "model",
-    "attention", "lora", "decoding", "evaluation", "training", "calibration", "experiments", "runs", "cost",
-    "methods", "sweep", "results", "store", "figures", "panel_figures", "panel_html", "panel", "retraining",
-    "recalibration", "explorer", "pages", "cleaning", "reports", "engines", "schedule", "reproduction", "bench",
-    "bench_gpu", "__main__",
-]  # fmt: skip
+# What the modules of each room may import; the core is what lies in abcnb/ itself.
+ROOMS = {
+    "core": {"core"},
+    "study": {"core", "study"},
+    "show": {"core", "study", "show"},
+    "bench": {"core", "study", "bench"},
+    "__main__": {"core", "study", "show", "bench"},
+}
 BAGS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared", "base", "core"}
 
 
 @pytest.fixture(scope="module")
 def trees(repository):
+    """The syntax tree of every module, by its full name."""
     files = sorted((repository / "abcnb").rglob("*.py"))
     assert len(files) > 15
-    return {file: ast.parse(file.read_text()) for file in files}
+    names = [".".join(file.relative_to(repository).with_suffix("").parts) for file in files]
+    return {
+        name.removesuffix(".__init__"): ast.parse(file.read_text())
+        for name, file in zip(names, files, strict=True)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -35,49 +39,90 @@ def own_files(repository):
     return [file for file in files if file.is_file() and "__pycache__" not in file.parts]
 
 
-def imports_of(tree):
-    """Modules of abcnb that a syntax tree imports, anywhere in it."""
+def imports_of(tree, modules, anywhere=True):
+    """Modules of abcnb that a syntax tree imports, anywhere in it or when it is itself imported."""
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if anywhere else tree.body:
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
-            found.add(node.module)
-            found |= {f"{node.module}.{name.name}" for name in node.names if node.module == "abcnb"}
-    return {name.split(".")[1] for name in found if name.startswith("abcnb.")} - {"__version__"}
+            inner = {f"{node.module}.{name.name}" for name in node.names} & modules
+            found |= inner or {node.module}
+    return found & modules
 
 
-def test_imports_run_downwards(trees):
-    for file, tree in trees.items():
-        below = imports_of(tree)
-        if file.stem == "__init__":
-            assert not below
-            continue
-        assert file.stem in ORDER, f"{file.name} has no place in the order"
-        above = {name for name in below if ORDER.index(name) >= ORDER.index(file.stem)}
-        assert not above, f"{file.name} imports {above}"
+def room_of(module):
+    """The room that a module belongs to."""
+    first = module.split(".")[1:2]
+    return first[0] if first and first[0] in ROOMS else "core"
 
 
-def test_the_readme_lists_every_module_in_the_order_of_imports(repository):
-    section = (repository / "README.md").read_text().partition("## The house")[2].partition("\n## ")[0]
-    rows = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `abcnb/")]
-    listed = [name for row in rows for name in re.findall(r"`abcnb/(\w+)\.py`", row)]
-    assert listed == [name for name in ORDER if name in listed]
-    unnamed = {name for name in ORDER if name not in listed and f"`{name}`" not in section}
-    assert not unnamed
+def forbidden_imports(trees):
+    """(importer, imported) of every import into a room that the importer may not know."""
+    return [
+        (name, other)
+        for name, tree in trees.items()
+        for other in sorted(imports_of(tree, set(trees)))
+        if room_of(other) not in ROOMS[room_of(name)]
+    ]
 
 
-def test_the_import_check_sees_imports_of_every_kind():
-    text = "import abcnb.model\nfrom abcnb import results, __version__\ndef f():\n    from abcnb.tasks import x"
-    assert imports_of(ast.parse(text)) == {"model", "results", "tasks"}
+def circle(trees):
+    """Modules that import one another in a circle at module level, the first one at both ends; or nothing."""
+    edges = {name: imports_of(tree, set(trees), anywhere=False) for name, tree in trees.items()}
+    done: set[str] = set()
+
+    def visit(name, path):
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done:
+            return []
+        found = next(filter(None, (visit(other, [*path, name]) for other in sorted(edges[name]))), [])
+        done.add(name)
+        return found
+
+    return next(filter(None, (visit(name, []) for name in edges)), [])
 
 
-def test_no_module_knows_of_notebooks_but_those_that_execute_them(trees):
-    for file in trees:
-        if file.name not in ("reports.py", "cleaning.py", "__main__.py"):  # the command line runs them
-            text = file.read_text().replace('context="notebook"', "")  # seaborn's name of a text size
-            assert "notebook" not in text.lower(), file.name
+def test_no_room_knows_of_a_room_above_it(trees):
+    assert {room_of(name) for name in trees} == set(ROOMS)
+    assert forbidden_imports(trees) == []
+
+
+def test_no_modules_import_one_another_in_a_circle(trees):
+    assert circle(trees) == []
+
+
+def parsed(**sources):
+    return {name.replace("_", "."): ast.parse(text) for name, text in sources.items()}
+
+
+def test_the_import_checks_see_imports_of_every_kind():
+    modules = {"abcnb", "abcnb.model", "abcnb.study", "abcnb.study.results", "abcnb.tasks"}
+    text = "import abcnb.model, os\nfrom abcnb.study import results\nfrom abcnb import __version__\n"
+    text += "def f():\n    from abcnb.tasks import x"
+    inside = {"abcnb", "abcnb.model", "abcnb.study.results"}
+    assert imports_of(ast.parse(text), modules, anywhere=False) == inside
+    assert imports_of(ast.parse(text), modules) == inside | {"abcnb.tasks"}
+
+
+def test_the_import_checks_see_what_is_wrong():
+    wrong = parsed(
+        abcnb_model="def f():\n    from abcnb.study import runs",
+        abcnb_study_runs="from abcnb.show.pages import x",
+        abcnb_show_pages="import abcnb.bench.cpu",
+        abcnb_bench_cpu="from abcnb import model",
+    )
+    assert forbidden_imports(wrong) == [
+        ("abcnb.model", "abcnb.study.runs"),
+        ("abcnb.study.runs", "abcnb.show.pages"),
+        ("abcnb.show.pages", "abcnb.bench.cpu"),
+    ]
+    assert circle(wrong) == []
+    wrong["abcnb.model"] = ast.parse("from abcnb.study.runs import x")
+    names = ["abcnb.model", "abcnb.study.runs", "abcnb.show.pages", "abcnb.bench.cpu", "abcnb.model"]
+    assert circle(wrong) == names
 
 
 def test_no_bag_modules(own_files):
@@ -92,27 +137,27 @@ def is_stub(function):
 
 
 def inherits_docstring(module, owner, name):
-    found = getattr(importlib.import_module(f"abcnb.{module}"), owner)
+    """Whether a method overrides one that says what it does."""
+    found = getattr(importlib.import_module(module), owner)
     return any(getattr(kind.__dict__.get(name), "__doc__", None) for kind in found.__mro__[1:])
 
 
 def test_everything_public_has_a_docstring(trees):
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     missing = []
-    for file, tree in trees.items():
-        if not ast.get_docstring(tree):
-            missing.append(file.stem)
+    for name, tree in trees.items():
+        if not ast.get_docstring(tree) and tree.body:  # a package may be empty
+            missing.append(name)
         for node in tree.body:
             if not isinstance(node, kinds) or node.name.startswith("_"):
                 continue
             if not ast.get_docstring(node):
-                missing.append(f"{file.stem}.{node.name}")
+                missing.append(f"{name}.{node.name}")
             for method in node.body if isinstance(node, ast.ClassDef) else ():
                 if not isinstance(method, kinds) or method.name.startswith("_") or is_stub(method):
                     continue
-                if not ast.get_docstring(method) and not inherits_docstring(file.stem, node.name, method.name):
-                    missing.append(f"{file.stem}.{node.name}.{method.name}")
-    # `forward` is PyTorch's name for a call, and says what it does where that is not plain.
+                if not ast.get_docstring(method) and not inherits_docstring(name, node.name, method.name):
+                    missing.append(f"{name}.{node.name}.{method.name}")
     assert missing == []
 
 
@@ -126,9 +171,9 @@ def test_no_pickled_files(own_files):
 
 
 def test_the_package_pickles_nothing(trees):
-    for file, tree in trees.items():
+    for name, tree in trees.items():
         called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        assert not called & {"torch.load", "torch.save", "pickle.load", "pickle.dump"}, file.name
+        assert not called & {"torch.load", "torch.save", "pickle.load", "pickle.dump"}, name
 
 
 def test_constraints_pin_torch(repository):

@@ -1,7 +1,6 @@
 """The curve of a model that trains before the reader's eyes, and the line on where stored numbers come from."""
 
 import base64
-import json
 from dataclasses import replace
 
 import nbformat
@@ -10,12 +9,8 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
 from abcnb.pipeline import interpolate
-from abcnb.show.live import LiveCurve, learning_curve, origin
-from abcnb.study.fingerprint import fingerprint
+from abcnb.show.live import LiveCurve, learning_curve
 from abcnb.study.methods import experiment
-from abcnb.study.runs import METRICS
-from abcnb.study.store import Store, commit_run
-from abcnb.training import TrainingConfig
 
 RECORDS = [
     {"step": 25, "seconds": 2.1, "loss": 1.9, "exact_match": 0.5, "digit_error_rate": 0.6},
@@ -76,23 +71,3 @@ def test_in_a_notebook_one_output_is_redrawn_in_place(executed):
     assert output.data["text/plain"] == LiveCurve("Successor, plain").describe(RECORDS)
     assert base64.b64decode(output.data["image/png"]).startswith(b"\x89PNG")
     nbformat.validate(notebook)
-
-
-def test_where_stored_numbers_come_from(vanilla_run, tmp_path):
-    wanted, other = (
-        vanilla_run.experiment,
-        replace(vanilla_run.experiment, seed=7, training=TrainingConfig(steps=1)),
-    )
-    hardware = vanilla_run.metrics["hardware"]
-    told = f"trained on {hardware}; code {fingerprint()} (this code is {fingerprint()})."
-    assert origin(Store(vanilla_run.folder.parent, None), [wanted, other]).endswith(told)
-    assert "on nothing yet; code none" in origin(Store(tmp_path, None), [wanted])
-    commit_run(vanilla_run, tmp_path)
-    metrics = tmp_path / wanted.digest / METRICS
-    metrics.write_text(json.dumps(json.loads(metrics.read_text()) | {"hardware": "an abacus", "code": "0123"}))
-    assert "trained on an abacus; code 0123 (this" in origin(Store(tmp_path, None), [wanted])
-
-
-def test_where_committed_numbers_come_from(repository, tmp_path):
-    told = origin(Store(tmp_path, repository / "reports"), [experiment("successor", "vanilla", "laptop")])
-    assert "1 thread(s); code " in told

@@ -29,9 +29,9 @@ by_name = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda file: file.s
 
 
 @pytest.fixture(scope="session")
-def smoke_runs(tmp_path_factory):
+def smoke_runs(shared_folder):
     """Models at the smoke preset that the notebooks train for each other."""
-    return tmp_path_factory.mktemp("smoke") / "runs"
+    return shared_folder / "notebooks"
 
 
 @pytest.fixture
@@ -42,7 +42,18 @@ def abc(repository):
 def nbval(notebook, *options):
     """Run every cell of a notebook by nbval, in the notebook's folder; returns the finished process."""
     options = [*options, "--nbval-current-env", "--nbval-sanitize-with", SANITIZE, "--nbval-cell-timeout=120"]
-    command = [sys.executable, "-m", "pytest", "-qx", "--color=no", "-p", "no:cacheprovider", *options, notebook]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-qx",
+        "--color=no",
+        "-n0",
+        "-p",
+        "no:cacheprovider",
+        *options,
+        notebook,
+    ]
     return subprocess.run(map(str, command), cwd=notebook.parent, capture_output=True, text=True, timeout=600)
 
 

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from abcnb.__main__ import app
 from abcnb.evaluation import Score, percent
 from abcnb.study import results
-from abcnb.study.published import Choice
+from abcnb.study.published import Choice, published
 from abcnb.study.results import COLUMNS, comparison, read, record, score_lines
 from abcnb.study.sweep import read_sweep
 
@@ -22,7 +24,7 @@ def made_up(task="addition", method="vanilla", seed=0, length=6, correct=50, sam
         "samples": samples, "correct": correct, "wrong_digits": 7, "train_steps": 20, "train_seconds": 1.5,
         "device": "cpu", "frame": "", "position": "none", "train_width": 7, "train_numbers": "even",
         "form": "natural", "digits": 800, "parameters": 1000, "hardware": "a CPU, 1 thread(s)", "run": "0123abcd",
-        "settings": "", "train_flops": 10**9, "code": "cafe",
+        "settings": "", "train_flops": 10**9, "code": "cafe", "date": "2026-11-22",
     }  # fmt: skip
     return values | more
 
@@ -68,7 +70,8 @@ def test_rows_of_a_configuration_that_is_no_longer_go(tmp_path, name):
         place = "length" if name == "accuracy.csv" else "step"
         values = made_up() | dict.fromkeys(results.LEARNED, 1.0)
         made = [values | {"run": run, place: at} for at in places]
-        return [{key: row[key] for key in results._columns(tmp_path / name)} for row in made]
+        columns = COLUMNS if name == "accuracy.csv" else results.LEARNING_COLUMNS
+        return [{key: row[key] for key in columns} for row in made]
 
     record(tmp_path / name, rows("old", 6, 10, 60))
     record(tmp_path / name, [row | {"seed": 1} for row in rows("old of seed 1", 6)])
@@ -138,36 +141,60 @@ def test_comparison_of_a_made_up_table():
     assert comparison(table, (60,), "hard").splitlines()[2:] == ["| addition | rpe | 1 | 1.00 |"]
 
 
-def test_the_overview_shows_tasks_side_by_side_and_folds_all_lengths_away():
-    rows = [
-        made_up("addition", "rope", 0, 60, 1, 10_000),
-        made_up("n-by-1", "vanilla", 0, 60, 0, 10_000),
-        made_up("addition", "fire", 0, 60, 0, 10_000),  # of one task, unpublished: in the folded table alone
-        made_up("addition", "vanilla", 0, 60, 3, 10_000),
-        made_up("addition", "vanilla", 1, 60, 5, 10_000),
-        made_up("addition", "vanilla", 0, 60, 7, 100, test_set="hard"),
-        made_up("listops-sm", "vanilla", 0, 60, 9, 100),
-        made_up("addition", "vanilla", 2, 60, 10_000, 10_000, settings="width=61"),
-    ]
-    text = results.overview(pd.DataFrame(rows))
-    above, folded, below = text.partition("<details>")
-    assert [line for line in above.splitlines() if line.startswith("|")] == [
-        "| method | seeds | successor | addition | parity | n-by-1 |",
-        "|---|---|---|---|---|---|",
-        "| vanilla | 1 to 2 | not run | 0.04, worst 0.03 (0) | not run | 0.00 (0) |",
-        "| rope | 1 | not run | 0.01 (0) | not run | not run |",
-        "| method | seeds | successor | addition | parity | n-by-1 |",
-        "|---|---|---|---|---|---|",
-        "| vanilla | 1 | not run | 7.00 | not run | not run |",
-    ]
-    assert folded and "| listops-sm | vanilla | 1 |" in below and below.rstrip().endswith("</details>")
-    listed = [line.split(" | ")[:2] for line in below.splitlines() if line.startswith("| ")]
-    assert listed[1:6] == [
+ROWS = [
+    made_up("addition", "rope", 0, 60, 1, 10_000),
+    made_up("n-by-1", "vanilla", 0, 60, 0, 10_000),
+    made_up("addition", "fire", 0, 60, 0, 10_000),  # of one task, unpublished: in the long tables alone
+    made_up("addition", "vanilla", 0, 60, 3, 10_000),
+    made_up("addition", "vanilla", 1, 60, 5, 10_000),
+    made_up("addition", "vanilla", 0, 60, 7, 100, test_set="hard"),
+    made_up("listops-sm", "vanilla", 0, 60, 9, 100),
+    made_up("addition", "vanilla", 2, 60, 10_000, 10_000, settings="width=61"),
+]
+SIDE_BY_SIDE = [
+    "| method | seeds | successor | addition | parity | n-by-1 |",
+    "|---|---|---|---|---|---|",
+    "| vanilla | 1 to 2 | not run | 0.04, worst 0.03 (0) | not run | 0.00 (0) |",
+    "| rope | 1 | not run | 0.01 (0) | not run | not run |",
+]
+
+
+def lines_of_tables(text):
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_the_overview_shows_tasks_side_by_side_on_random_digits():
+    assert lines_of_tables(results.overview(pd.DataFrame(ROWS))) == SIDE_BY_SIDE
+
+
+def test_the_long_tables_show_every_task_length_and_test_set():
+    random, _, hard = results.tables(pd.DataFrame(ROWS)).partition("hard cases:**")
+    lines = lines_of_tables(random)
+    assert lines[:4] == SIDE_BY_SIDE
+    listed = [line.split(" | ")[:2] for line in lines[4:]]
+    assert listed[2:] == [
         ["| addition", "vanilla"],
         ["| addition", "rope"],
         ["| addition", "fire"],
         ["| n-by-1", "vanilla"],
         ["| listops-sm", "vanilla"],
+    ]
+    assert lines_of_tables(hard)[2] == "| vanilla | 1 | not run | 7.00 | not run | not run |"
+    assert lines_of_tables(hard)[-1] == "| addition | vanilla | 1 | not run | not run | not run | not run | 7.00 |"
+
+
+def test_here_committed_and_published_stand_below_one_another():
+    here = pd.DataFrame([made_up("addition", "vanilla", 0, 60, 4, 10_000), made_up(length=60, test_set="hard")])
+    committed = pd.DataFrame([made_up("addition", "vanilla", 0, 60, 0, 10_000)])
+    random, hard = results.three_ways(here, committed, (6, 60)).split("**Hard cases**")
+    assert lines_of_tables(random)[2:] == [
+        "| addition | vanilla | here | not run | 0.04 |",
+        "| addition | vanilla | committed | not run | 0.00 |",
+        f"| addition | vanilla | published | {published('addition', 'vanilla', 6):g} | 0 |",
+    ]
+    assert lines_of_tables(hard)[2:] == [
+        "| addition | vanilla | here | not run | 50.00 |",
+        "| addition | vanilla | committed | not run | not run |",
     ]
 
 
@@ -204,9 +231,12 @@ def test_every_committed_number_can_be_asked_for_by_a_sweep():
     for spec in sorted((REPOSITORY / "reports/sweeps").glob("*.toml")):
         for wanted in read_sweep(spec).experiments:
             asked |= {wanted.digest} | ({wanted.interpolation.digest} if wanted.interpolation else set())
-    measured = results.read(REPOSITORY / "reports/results/accuracy.csv")
-    lost = measured[~measured["run"].isin(asked)]
-    assert lost[["task", "method", "seed", "settings"]].drop_duplicates().to_dict("records") == []
+    for name in ("accuracy.csv", "learning.csv"):
+        measured = results.read(REPOSITORY / "reports/results" / name)
+        lost = measured[~measured["run"].isin(asked)]
+        assert len(measured) and lost[["task", "method", "seed", "settings"]].drop_duplicates().empty
+    models = {folder.name for folder in (REPOSITORY / "reports/models").iterdir()}
+    assert models and models <= asked
 
 
 def test_the_table_in_the_readme_is_current():
@@ -219,9 +249,20 @@ def test_the_table_in_the_readme_is_current():
 def test_no_table_is_replaced_by_nothing(tmp_path):
     readme = tmp_path / "README.md"
     readme.write_text(f"{results.TABLE_BEGINS}\na table\n{results.TABLE_ENDS}\n")
-    with pytest.raises(ValueError, match=r"expected measured results in .*typo\.csv, got none"):
-        results.write_table(tmp_path / "typo.csv", readme)
+    command = ["table", "--reports", str(tmp_path / "typo"), "--readme", str(readme)]
+    with pytest.raises(ValueError, match=r"expected measured results in .*typo.*accuracy\.csv, got none"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
     assert "a table" in readme.read_text()
+
+
+def test_a_table_needs_its_marks(tmp_path):
+    document = tmp_path / "README.md"
+    document.write_text("no marks\n")
+    with pytest.raises(ValueError, match=r"expected the marks <!-- table.* in .*README\.md"):
+        results.write_table("a table", document)
+    document.write_text(f"before\n{results.TABLE_BEGINS}\nold\n{results.TABLE_ENDS}\nafter\n")
+    results.write_table("new", document)
+    assert document.read_text() == f"before\n{results.TABLE_BEGINS}\nnew\n{results.TABLE_ENDS}\nafter\n"
 
 
 def test_a_hash_that_looks_like_a_number_stays_a_hash(tmp_path):

@@ -1,15 +1,19 @@
 import json
 import shutil
 from dataclasses import asdict, replace
+from datetime import date
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from abcnb import pipeline
 from abcnb.calibration import calibrate_attention
+from abcnb.evaluation import Score
 from abcnb.lines import Line, LineBias
+from abcnb.study.fingerprint import UNKNOWN, fingerprint
 from abcnb.study.methods import experiment
-from abcnb.study.runs import Run, fit, load_run
+from abcnb.study.runs import RENAMED, Run, fit, load_run, today
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc-places", "smoke")
@@ -49,6 +53,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from abcnb.study.runs import fit
+from abcnb.study.fingerprint import UNKNOWN, fingerprint
 from abcnb.study.methods import experiment
 
 log = os.open(sys.argv[2], os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -180,3 +185,83 @@ def test_a_damaged_or_foreign_folder_is_one_line(abc_run, tmp_path, damage):
 def test_a_missing_folder_is_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"expected a finished run in .*nowhere, but it has no config\.json"):
         load_run(tmp_path / "nowhere")
+
+
+# --- runs of other code
+
+
+@pytest.fixture
+def older_run(abc_run, tmp_path):
+    """The ABC run as it would have been left before schemes were classes, scores dated and code fingerprinted."""
+    folder = shutil.copytree(abc_run.folder, tmp_path / "runs" / ABC.digest)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    (folder / "metrics.json").write_text(
+        json.dumps({k: v for k, v in metrics.items() if k not in ("code", "date")})
+    )
+    score = {"length": 6, "samples": 100, "correct": 40, "wrong_digits": 75, "digits": 800}
+    (folder / "evaluations.json").write_text(json.dumps({"carry 6 100": score, "random 6 50": score}))
+    return Run(folder, ABC)
+
+
+def test_an_older_run_is_found_with_its_scores(older_run, abc_run):
+    run = load_run(older_run.folder)
+    assert run == older_run and run.code == UNKNOWN
+    assert run.biases() == abc_run.biases()
+    expected = Score(6, 100, 40, 75, 800, UNKNOWN)
+    assert run.known_score(6, 100, "hard") == expected == run.known_score(6, 50, "random")
+    assert run.evaluate(6, 100, "hard") == expected
+    assert fit(ABC, older_run.folder.parent, "cpu", progress=False) == older_run, "it is not trained again"
+
+
+@pytest.mark.parametrize(
+    "position, before, now",
+    [
+        ("abacus", "indexed.table.weight", "positions.table.weight"),
+        ("t5", "learned_self.values", "positions.self_bias.values"),
+        ("fire", "learned_cross.network.0.weight", "positions.cross_bias.network.0.weight"),
+    ],
+)
+def test_weights_saved_under_their_former_names_are_read(tmp_path, position, before, now):
+    wanted = experiment("successor", position, "smoke")
+    run = fit(wanted, tmp_path, "cpu", progress=False)
+    file, expected = run.folder / "weights.safetensors", run.model().state_dict()
+    names, renamed = {new: old for old, new in RENAMED.items()}, {}
+    for name, value in load_file(file).items():
+        new = max((prefix for prefix in names if name.startswith(prefix)), key=len, default="")
+        renamed[names.get(new, "") + name.removeprefix(new)] = value
+    assert before in renamed and now in expected and now not in renamed
+    save_file(renamed, file)
+    found = load_run(run.folder).model().state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_what_is_trained_and_measured_keeps_its_code_and_day(vanilla_run, tmp_path):
+    run = Run(shutil.copytree(vanilla_run.folder, tmp_path / "run"), SMOKE)
+    score = run.evaluate(3, 20)
+    assert run.code == score.code == fingerprint() and run.metrics["date"] == score.date == today()
+    date.fromisoformat(score.date)
+
+
+def test_a_score_of_a_model_of_other_code_says_so(older_run):
+    assert older_run.evaluate(4, 20).code == f"{UNKNOWN}+{fingerprint()}"
+
+
+def test_a_fresh_run_replaces_one_of_other_code_which_is_set_aside(older_run, abc_run):
+    runs = older_run.folder.parent
+    fresh = fit(ABC, runs, "cpu", progress=False, fresh=True)
+    assert fresh.code == fingerprint() and fresh.folder == older_run.folder
+    aside = load_run(runs / "superseded" / f"{ABC.digest}-{UNKNOWN}-1")
+    assert aside.experiment == ABC and aside.known_score(6, 100, "hard").correct == 40
+    assert fresh.known_score(6, 100, "hard") is None
+    for name, value in abc_run.model().state_dict().items():
+        assert torch.equal(fresh.model().state_dict()[name], value), "the same model, trained anew"
+    again = fit(ABC, runs, "cpu", progress=False, fresh=True)
+    assert again == fresh and len(list((runs / "superseded").iterdir())) == 1
+
+
+def test_a_fresh_score_replaces_one_of_other_code(older_run):
+    assert older_run.evaluate(6, 100, "hard").code == UNKNOWN
+    measured = older_run.evaluate(6, 100, "hard", fresh=True)
+    assert measured.code == f"{UNKNOWN}+{fingerprint()}"
+    assert older_run.known_score(6, 100, "hard") == measured

@@ -13,15 +13,16 @@ import psutil
 import pytest
 
 from abcnb.study import results
-from abcnb.study.engines import Ended, LocalEngine, _room, open_engine
+from abcnb.study.engines import Ended, LocalEngine, open_engine, room
 from abcnb.study.methods import experiment
 from abcnb.study.results import read
 from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
 from abcnb.study.sweep import read_sweep
+from tests.inline import InlineEngine
 
-# Eight runs: ABC waits for its Vanilla.
-EIGHT = """
+# Four runs: ABC waits for its Vanilla.
+FOUR = """
 lengths = [3, 6]
 samples = 50
 hard_samples = 50
@@ -30,8 +31,8 @@ hard_samples = 50
 tasks = ["successor", "parity"]
 methods = ["abc-places", "vanilla"]
 presets = ["smoke"]
-seeds = [0, 1]
 """
+EIGHT = FOUR + "seeds = [0, 1]\n"
 LONG = """
 [[grid]]
 tasks = ["addition"]
@@ -76,14 +77,14 @@ def logged_processes(folder):
 
 @pytest.fixture(scope="module")
 def serial(tmp_path_factory):
-    """The eight runs one after the other, in this process's children."""
+    """The four runs one after the other, in this process."""
     folder = tmp_path_factory.mktemp("serial")
-    done = subprocess.run(
-        sweep_command(folder, EIGHT, "--workers", "1"), capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    (folder / "sweep.toml").write_text(FOUR)
+    sweep, csv = read_sweep(folder / "sweep.toml"), folder / "reports" / "results" / "accuracy.csv"
+    tests = (sweep.lengths, sweep.samples, sweep.hard_samples)
+    assert run_all(sweep.experiments, folder / "runs", csv, *tests, InlineEngine(), "cpu") == []
     table = measured(folder)
-    assert len(table) == 8 * 2 * 2 and table["run"].nunique() == 8
+    assert len(table) == 4 * 2 * 2 and table["run"].nunique() == 4
     return folder, table
 
 
@@ -91,7 +92,7 @@ def test_a_finished_sweep_is_not_repeated(serial):
     folder, table = serial
     before = {file: file.stat().st_mtime for file in folder.glob("runs/*/*.safetensors")}
     (folder / "reports" / "results" / "accuracy.csv").unlink()
-    done = subprocess.run(sweep_command(folder, EIGHT), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(sweep_command(folder, FOUR), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     pd.testing.assert_frame_equal(measured(folder), table)
     assert {file: file.stat().st_mtime for file in folder.glob("runs/*/*.safetensors")} == before
@@ -99,10 +100,10 @@ def test_a_finished_sweep_is_not_repeated(serial):
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_a_killed_worker_is_replaced_and_all_runs_finish(engine, serial, tmp_path):
-    """Two workers, eight runs, one worker killed in the middle of a training: the CSV equals the serial one."""
+    """Two workers, four runs, one worker killed in the middle of a training: the CSV equals the serial one."""
     if engine == "ray":
         pytest.importorskip("ray")
-    command = sweep_command(tmp_path, EIGHT, "--engine", engine, "--workers", "2")
+    command = sweep_command(tmp_path, FOUR, "--engine", engine, "--workers", "2")
     sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         victim = wait_for(lambda: logged_processes(tmp_path), "a job to begin")[0]
@@ -114,7 +115,7 @@ def test_a_killed_worker_is_replaced_and_all_runs_finish(engine, serial, tmp_pat
     assert "once more" in errors
     pd.testing.assert_frame_equal(measured(tmp_path), serial[1])
     attempts = [log.read_text().count("started") for log in tmp_path.glob("runs/*/log.txt")]
-    assert sorted(attempts) == [1] * 7 + [2]
+    assert sorted(attempts) == [1] * 3 + [2]
 
 
 def test_a_run_that_fails_twice_is_listed_with_its_log_and_the_others_go_on(tmp_path):
@@ -143,9 +144,9 @@ def test_a_csv_that_cannot_take_the_results_is_refused_before_anything_runs(tmp_
 def test_broken_metrics_beside_scores_stop_no_other_run(metrics, tmp_path):
     runs, csv = tmp_path / "runs", tmp_path / "accuracy.csv"
     broken, whole = (experiment("parity", "vanilla", "smoke", seed) for seed in (0, 1))
-    assert run_all([broken], runs, csv, (3,), 20, 20, LocalEngine(1), "cpu") == []
+    assert run_all([broken], runs, csv, (3,), 20, 20, InlineEngine(), "cpu") == []
     (runs / broken.digest / "metrics.json").write_text(metrics)
-    failures = run_all([broken, whole], runs, csv, (3,), 20, 20, LocalEngine(1), "cpu")
+    failures = run_all([broken, whole], runs, csv, (3,), 20, 20, InlineEngine(), "cpu")
     assert len(failures) == 1 and failures[0].startswith("parity vanilla")
     assert whole.digest in set(read(csv)["run"])
 
@@ -154,8 +155,7 @@ def test_broken_metrics_beside_scores_stop_no_other_run(metrics, tmp_path):
 def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
     if engine == "ray":
         pytest.importorskip("ray")
-    four = EIGHT.replace("[0, 1]", "[0]")
-    command = sweep_command(tmp_path, four, "--engine", engine, "--workers", "1")
+    command = sweep_command(tmp_path, FOUR, "--engine", engine, "--workers", "1")
     # Where the tests themselves run in the background, SIGINT is ignored, and a child would inherit that.
     sweep = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -174,10 +174,9 @@ def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
     wait_for(lambda: not any(map(is_running, begun)), "the worker to end")
     finished = {file: file.stat().st_mtime for file in tmp_path.glob("runs/*/metrics.json")}
     assert 0 < len(finished) < 4
-    done = subprocess.run(sweep_command(tmp_path, four), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(sweep_command(tmp_path, FOUR), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    expected = serial[1][serial[1]["seed"] == 0].reset_index(drop=True)
-    pd.testing.assert_frame_equal(measured(tmp_path), expected)
+    pd.testing.assert_frame_equal(measured(tmp_path), serial[1])
     assert {file: file.stat().st_mtime for file in finished} == finished
 
 
@@ -267,17 +266,17 @@ def test_the_same_experiment_twice_is_one_job(eight, tmp_path):
 def test_what_was_measured_before_a_failure_is_recorded(tmp_path):
     """Abacus positions for 12 digits: 20 digits fail, 3 and 6 are measured."""
     wanted = with_settings(experiment("successor", "abacus", "smoke"), ["model.max_position=12"])
-    failures = run_all([wanted], tmp_path / "runs", tmp_path / "accuracy.csv", (3, 6, 20), 20, 0, LocalEngine(1))
+    failures = run_all([wanted], tmp_path / "runs", tmp_path / "accuracy.csv", (3, 6, 20), 20, 0, InlineEngine())
     assert len(failures) == 1 and "at most 12 positions" in failures[0]
     assert read(tmp_path / "accuracy.csv")["length"].tolist() == [3, 6]
 
 
 def test_a_damaged_file_fails_one_run_alone(tmp_path):
     damaged, other = experiment("successor", "vanilla", "smoke"), experiment("parity", "vanilla", "smoke")
-    arguments = (tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, 20, LocalEngine(2), "cpu")
+    arguments = (tmp_path / "runs", tmp_path / "accuracy.csv", (3,), 20, 20, InlineEngine(), "cpu")
     run_all([damaged], *arguments)
     (tmp_path / "runs" / damaged.digest / "evaluations.json").write_text("{")
-    failures = run_all([damaged, other], *arguments[:-2], LocalEngine(2), "cpu")
+    failures = run_all([damaged, other], *arguments)
     assert len(failures) == 1 and "delete it to measure again" in failures[0]
     assert other.digest in set(read(tmp_path / "accuracy.csv")["run"])
 
@@ -286,7 +285,7 @@ def test_a_dead_progress_board_costs_no_run():
     ray = pytest.importorskip("ray")
     engine = open_engine("ray", workers=1)
     try:
-        ray.kill(engine._board, no_restart=False)
+        ray.kill(engine.board, no_restart=False)
         assert engine.steps() == {}
         assert engine.slots == 1
     finally:
@@ -294,11 +293,11 @@ def test_a_dead_progress_board_costs_no_run():
 
 
 @pytest.mark.parametrize(
-    "resources, share, room",
+    "resources, share, jobs",
     [({"CPU": 4.0}, 0, 4), ({}, 0, 0), ({"CPU": 4.0, "GPU": 1.0}, 0.1, 4), ({"CPU": 16.0, "GPU": 2.0}, 0.6, 2)],
 )
-def test_the_room_of_a_machine(resources, share, room):
-    assert _room(resources, share) == room
+def test_the_room_of_a_machine(resources, share, jobs):
+    assert room(resources, share) == jobs
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_bad_directions_are_named():
 
 
 def test_interpolated_rotary_positions_are_of_the_training_width():
-    with pytest.raises(ValueError, match="expected model.rotary_width 0 or the training width 7, got 9"):
+    with pytest.raises(ValueError, match=r"expected model\.rotary_width 0 or the training width 7, got 9"):
         with_settings(experiment("successor", "rope-pi", "smoke"), ["model.rotary_width=9"])
 
 

@@ -1,14 +1,12 @@
 """Sweep files, and a small real sweep."""
 
-import subprocess
-import sys
-
 import pytest
 from typer.testing import CliRunner
 
 from abcnb.__main__ import app
 from abcnb.study.results import read
 from abcnb.study.sweep import read_sweep
+from tests.inline import InlineEngine
 
 GRID = '[[grid]]\ntasks = ["successor"]\nmethods = ["vanilla"]\npresets = ["smoke"]\n'
 
@@ -17,6 +15,11 @@ def written(tmp_path, text):
     file = tmp_path / "sweep.toml"
     file.write_text(text)
     return file
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    monkeypatch.setattr("abcnb.study.engines.open_engine", lambda *_: InlineEngine())
 
 
 def test_a_grid_is_a_full_cross_product(tmp_path):
@@ -68,14 +71,13 @@ def test_the_committed_sweeps_are_readable(repository):
         assert read_sweep(file).experiments
 
 
-def test_a_sweep_records_scores_with_their_settings(tmp_path):
+def test_a_sweep_records_scores_with_their_settings(tmp_path, inline):
     text = (
         "lengths = [2, 9]\nsamples = 30\nhard_samples = 30\n" + GRID + 'overrides = [[], ["training.steps=7"]]\n'
     )
-    command = [sys.executable, "-m", "abcnb", "sweep", str(written(tmp_path, text)), "--device", "cpu"]
+    command = ["sweep", str(written(tmp_path, text)), "--device", "cpu"]
     command += ["--runs", str(tmp_path / "runs"), "--reports", str(tmp_path / "reports")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
     table = read(tmp_path / "reports" / "results" / "accuracy.csv")
     assert sorted(zip(table["settings"], table["length"], strict=True)) == [
         (settings, length) for settings in ("", "training.steps=7") for length in (2, 2, 9, 9)
@@ -86,15 +88,15 @@ def test_a_sweep_records_scores_with_their_settings(tmp_path):
     assert set(learned["run"]) == set(table["run"])
 
 
-def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path):
+def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path, inline):
     def sweep(lengths, seeds, runs, samples=9):
         file = written(
             tmp_path, f"lengths = {lengths}\nsamples = {samples}\nhard_samples = 0\n{GRID}seeds = {seeds}\n"
         )
-        command = [sys.executable, "-m", "abcnb", "sweep", str(file), "--device", "cpu", "--missing"]
+        command = ["sweep", str(file), "--device", "cpu", "--missing"]
         command += ["--runs", str(tmp_path / runs), "--reports", str(tmp_path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
+        done = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert done.exit_code == 0
         trained = [folder for folder in (tmp_path / runs).glob("*") if folder.is_dir()]
         return done.stdout.split(" experiments")[0], len(trained)
 
@@ -113,7 +115,7 @@ def test_without_a_share_of_a_card_ray_runs_on_cpus(monkeypatch, tmp_path, optio
     """Ray leaves a machine's cards visible to a task that asked for none."""
     ran = []
     monkeypatch.setattr("abcnb.study.engines.open_engine", lambda *_: "engine")
-    monkeypatch.setattr("abcnb.study.schedule.run_all", lambda *given: ran.append(given[-1]) or [])
+    monkeypatch.setattr("abcnb.study.schedule.run_all", lambda *given: ran.append(given[7]) or [])
     command = ["sweep", str(written(tmp_path, GRID)), "--reports", str(tmp_path)]
     command += [] if options is None else ["--engine", "ray", *options]
     assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0

@@ -142,7 +142,7 @@ def seconds_in_processes(es: list[Experiment], device: torch.device, steps: int)
 
 
 def bench_step(e: Experiment, device: torch.device, steps: int, size: int) -> list[str]:
-    """Steps a second: eager, compiled, and as `torch.nn.TransformerDecoder`; the share of the matrix rate."""
+    """Steps per second: eager, compiled, and as `torch.nn.TransformerDecoder`; the share of the matrix rate."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     flops, rate = step_flops(e), matrix_rate(device, dtype, size)
     forms = {
@@ -165,7 +165,7 @@ def bench_step(e: Experiment, device: torch.device, steps: int, size: int) -> li
 
 
 def bench_seeds(e: Experiment, device: torch.device, count: int, steps: int) -> list[str]:
-    """Model steps a second of several seeds: one after another, in one program, in processes."""
+    """Model steps per second of several seeds: one after another, in one program, in processes."""
     es = _seeds(e, count)
     alone = step_seconds(step_of(_build(e, device), e, device), device, steps)
     together = step_seconds(step_of_all([_build(x, device) for x in es], es, device), device, steps)

@@ -1,8 +1,7 @@
-"""What a reader sees of a model that trains before their eyes, and of one that was trained before."""
+"""What a reader sees of a model that trains before their eyes."""
 
 import base64
 import io
-from collections.abc import Sequence
 
 import seaborn as sns
 from IPython import get_ipython
@@ -12,11 +11,6 @@ from matplotlib.ticker import MaxNLocator
 
 from abcnb.evaluation import percent
 from abcnb.show.style import line_style, themed
-from abcnb.study import results
-from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import fingerprint
-from abcnb.study.runs import Run, is_finished
-from abcnb.study.store import Store
 
 
 class LiveCurve:
@@ -65,16 +59,3 @@ def learning_curve(history: list[dict], title: str) -> Figure:
     figure.suptitle(title)
     sns.despine(figure)
     return figure
-
-
-def origin(store: Store, experiments: Sequence[Experiment]) -> str:
-    """One line on where a store's numbers come from: the hardware and the code of the training."""
-    runs = [Run(store.runs / e.digest, e) for e in experiments if is_finished(store.runs / e.digest)]
-    found = {(run.metrics["hardware"], run.code) for run in runs}
-    if store.reports:
-        asked = {e.digest for e in experiments} - {run.experiment.digest for run in runs}
-        rows = results.read(store.reports / "results" / "accuracy.csv")
-        found |= set(rows[rows["run"].isin(asked)][["hardware", "code"]].itertuples(index=False, name=None))
-    known = zip(*(found or {("nothing yet", "none")}), strict=True)
-    hardware, codes = (", ".join(sorted(set(part))) for part in known)
-    return f"Stored results: trained on {hardware}; code {codes} (this code is {fingerprint()})."

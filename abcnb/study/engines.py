@@ -24,7 +24,8 @@ import torch
 from abcnb.devices import pick_device
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
-from abcnb.study.runs import Run, evaluations_of, fit, is_finished
+from abcnb.study.fingerprint import fingerprint
+from abcnb.study.runs import Run, evaluations_of, fit, is_usable
 
 ENGINES = ("local", "ray")
 
@@ -39,6 +40,7 @@ class Job:
         lengths: of the test sets, in digits.
         samples, hard_samples: of the random and of the hard test set at each length; 0 leaves it out.
         device: `auto`, `cpu` or `cuda`.
+        fresh: train and measure again what other code than this did.
     """
 
     experiment: Experiment
@@ -47,6 +49,7 @@ class Job:
     samples: int
     hard_samples: int
     device: str
+    fresh: bool = False
 
     @property
     def log(self) -> Path:
@@ -58,24 +61,25 @@ class Job:
         return evaluations_of(self.lengths, self.samples, self.hard_samples)
 
     def known(self) -> list[dict]:
-        """Its rows of accuracy.csv, as far as they are measured; none where the run is unfinished or damaged."""
+        """Its rows of accuracy.csv, those that are measured; none where the run is unfinished or damaged."""
         run = Run(self.runs / self.experiment.digest, self.experiment)
-        if not is_finished(run.folder):
+        if not is_usable(self.experiment, self.runs, self.fresh):
             return []
         try:
             results.learning_rows(run)  # what is recorded beside them
             scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests()]
-            return [results.row(run, name, score) for name, score in scores if score]
+            usable = [(name, s) for name, s in scores if s and not (self.fresh and s.code != fingerprint())]
+            return [results.row(run, name, score) for name, score in usable]
         except (ValueError, KeyError):  # a damaged file; working on the job says what is wrong with it
             return []
 
     def work(self, listener: Callable[[int], None]) -> list[dict]:
         """Do it, on one thread; returns its rows of accuracy.csv. `listener` hears of steps done."""
         torch.set_num_threads(1)
-        run = fit(self.experiment, self.runs, self.device, progress=False, listener=listener)
+        run = fit(self.experiment, self.runs, self.device, progress=False, listener=listener, fresh=self.fresh)
         where = pick_device(self.device)
         return [
-            results.row(run, name, run.evaluate(length, count, name, where))
+            results.row(run, name, run.evaluate(length, count, name, where, self.fresh))
             for name, length, count in self.tests()
         ]
 
@@ -221,8 +225,11 @@ class RayEngine:
     Args:
         address: of a running cluster, as `ray start --head` prints it, or `auto`; empty starts a local one.
         workers: jobs at a time; 0 is as many as the cluster has room for.
-        gpu_share: share of a card that a job takes; with 0 it sees the cards all the same, so give it the device
+        gpu_share: share of a card that a job takes; with 0 it still sees the cards, so give it the device
             `cpu`.
+
+    Attributes:
+        board: the actor that counts the steps done.
 
     Raises:
         ValueError: Ray is not installed, or no cluster answers at the address.
@@ -244,22 +251,22 @@ class RayEngine:
             ray.init(log_to_driver=False, logging_level="error", **options)
         except ConnectionError as error:
             raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
-        room = sum(_room(node["Resources"], gpu_share) for node in ray.nodes() if node["Alive"])
-        if not room:
+        places = sum(room(node["Resources"], gpu_share) for node in ray.nodes() if node["Alive"])
+        if not places:
             has = {name: count for name, count in ray.cluster_resources().items() if name in ("CPU", "GPU")}
             ray.shutdown()
             raise ValueError(
                 f"expected a CPU and {gpu_share:g} of a GPU for each run in the Ray cluster, got {has}"
             )
-        self.slots = min(workers, room) if workers else room
-        self._board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
+        self.slots = min(workers, places) if workers else places
+        self.board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         # max_retries=0: what is tried again is the sweep's to say, whatever it ran on.
         self._task = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_ray_task)
         self._running: dict[Any, Job] = {}
 
     def start(self, job: Job) -> None:
         """Begin a job somewhere in the cluster."""
-        self._running[self._task.remote(job, self._board)] = job
+        self._running[self._task.remote(job, self.board)] = job
 
     def ended(self, seconds: float) -> list[Ended]:
         """The jobs that ended, after waiting at most so long for one."""
@@ -278,7 +285,7 @@ class RayEngine:
     def steps(self) -> dict[Job, int]:
         """Training steps done since the last call."""
         try:
-            return self._ray.get(self._board.take.remote())
+            return self._ray.get(self.board.take.remote())
         except self._ray.exceptions.RayActorError:  # its machine is gone; it starts again on another
             return {}
 
@@ -307,7 +314,7 @@ def _check_address(address: str) -> None:
         raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
 
 
-def _room(resources: dict[str, float], gpu_share: float) -> int:
+def room(resources: dict[str, float], gpu_share: float) -> int:
     """Jobs that a machine has room for; a share of a card is of one card."""
     cpus = int(resources.get("CPU", 0))
     return min(cpus, int(resources.get("GPU", 0)) * int(1 / gpu_share)) if gpu_share else cpus

@@ -34,7 +34,7 @@ class WindowConfig:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides a trained model, but for the hardware.
+    """Everything that decides a trained model except the hardware.
 
     Attributes:
         task, method, preset, seed: its names; method and preset are labels, the rest decides.
@@ -46,7 +46,7 @@ class Experiment:
         bias: `none`, `alibi` (self-attention), `alibi-cross` (both), `window` (ABS) or `calibrated` (ABC).
         model, training, window: as they say.
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
-        lora: adapters; the model is then the one of `interpolation`, frozen but for them, and `calibration`,
+        lora: adapters; the model is then the one of `interpolation`, frozen except for them, and `calibration`,
             if there is any, gives that frozen model its bias.
     """
 
@@ -120,7 +120,7 @@ class Experiment:
 
     @property
     def digest(self) -> str:
-        """Hash of everything but the labels `method` and `preset`, and but for values left at their defaults.
+        """Hash of every value that differs from its default, without the labels `method` and `preset`.
 
         So a new field with a default leaves known digests, and with them trained models, as they are. Where a
         default is changed, its first value goes into `FIRST_DEFAULTS`: `fit` refuses a run whose stored

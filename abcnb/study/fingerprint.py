@@ -20,19 +20,22 @@ UNKNOWN = "unknown"  # of what was made before there were fingerprints
 
 def syntax(source: str) -> str:
     """A text of a program's syntax tree, without docstrings, the same in every version of Python."""
-    return _canonical(ast.parse(source))
+    return canonical(ast.parse(source))
 
 
-def _canonical(node: object) -> str:
+def canonical(node: object) -> str:
+    """A text of a node, a list of nodes, or a plain value of a syntax tree."""
     if isinstance(node, list):
-        return "[" + ",".join(map(_canonical, node)) + "]"
+        return "[" + ",".join(map(canonical, node)) + "]"
     if not isinstance(node, ast.AST):
         return repr(node)
     parts = dict(ast.iter_fields(node))
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
         parts["body"] = parts["body"][1:]
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 ends a format inside a format with an empty text
+        parts["values"] = [part for part in parts["values"] if getattr(part, "value", None) != ""]
     # Fields that are empty are left out: versions of Python differ in which ones there are.
-    kept = ",".join(f"{name}={_canonical(value)}" for name, value in parts.items() if value not in (None, []))
+    kept = ",".join(f"{name}={canonical(value)}" for name, value in parts.items() if value not in (None, []))
     return f"{type(node).__name__}({kept})"
 
 

@@ -107,7 +107,7 @@ CHOICES = (
         "weights",
         ("calibration.average=scores",),
     ),
-    Choice("a line's worth", "mean", "sum", "sum", ("calibration.statistic=mean calibration.min_support=0.0",)),
+    Choice("a line's strength", "mean", "sum", "sum", ("calibration.statistic=mean calibration.min_support=0.0",)),
     Choice(
         "threshold", "normalise, then cut", "cut", "cut, then normalise", ("calibration.threshold_on=centred",)
     ),

@@ -1,7 +1,7 @@
 """Measured results: two tidy CSV files, and the tables made of them.
 
-accuracy.csv   one row a (task, method, preset, seed, settings, test set, length)
-learning.csv   one row a validation of the runs behind them
+accuracy.csv   one row per (task, method, preset, seed, settings, test set, length)
+learning.csv   one row per validation of the runs behind them
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from abcnb.evaluation import Score, percent, wilson_interval
 from abcnb.files import write_atomically
 from abcnb.study.cost import training_flops
 from abcnb.study.experiments import Experiment
+from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS, settings_of
 from abcnb.study.published import LENGTHS, PUBLISHED, Choice, published
 from abcnb.study.runs import Run
@@ -24,11 +25,11 @@ COLUMNS = [
     "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",
     "train_steps", "train_seconds", "device",
     "frame", "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
-    "settings", "train_flops", "code",
+    "settings", "train_flops", "code", "date",
 ]  # fmt: skip
 NAMES = ["task", "method", "preset", "seed", "settings"]
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
-LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code"]
+LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code", "date"]
 # What tells rows of a file apart, by its name.
 KEYS = {"accuracy.csv": [*NAMES, "test_set", "length"], "learning.csv": [*NAMES, "step"]}
 
@@ -39,7 +40,8 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest; `settings` is what
     differs from the method's frozen configuration, as for `--set`, and empty where nothing does; `train_flops`
     are counted from the sizes, the interpolating model's included; `code` is the fingerprint of the code that trained
-    and measured.
+    and measured, `date` the day of the measurement (of rows from
+    before there were dates, the day they were committed).
     """
     e, metrics = run.experiment, run.metrics
     return {
@@ -67,6 +69,7 @@ def row(run: Run, test_set: str, score: Score) -> dict:
         "settings": settings_of(e),
         "train_flops": training_flops(e),
         "code": score.code,
+        "date": score.date,
     }
 
 
@@ -74,7 +77,7 @@ def learning_rows(run: Run) -> list[dict]:
     """The rows of learning.csv: every validation of a run."""
     e = run.experiment
     names = {"task": e.task, "method": e.method, "preset": e.preset, "seed": e.seed, "settings": settings_of(e)}
-    known = {"run": e.digest, "code": run.code}
+    known = {"run": e.digest, "code": run.code, "date": run.metrics.get("date", "")}
     return [names | known | {key: record[key] for key in LEARNED} for record in run.metrics["history"]]
 
 
@@ -92,7 +95,7 @@ def read(file: Path) -> pd.DataFrame:
     if not file.exists():
         return pd.DataFrame(columns=columns)
     # A hash may look like a number.
-    table = pd.read_csv(file, keep_default_na=False, dtype={"run": str, "settings": str, "code": str})
+    table = pd.read_csv(file, keep_default_na=False, dtype={"run": str, "settings": str, "code": str, "date": str})
     if list(table.columns) != columns:
         raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
     return table
@@ -152,7 +155,7 @@ def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
-    """Measured beside published: one row a task and method, one column a length.
+    """Measured beside published: one row per task and method, one column per length.
 
     A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`.
 
@@ -169,9 +172,16 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
         for length in lengths:
             at = group[group["length"] == length]
             known = published(row["task"], row["method"], length) if with_published else None
-            row[str(length)] = _cell(100 * at["correct"] / at["samples"], known)
+            row[str(length)] = _cell(_shares(at), known)
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+TITLES = {"random": "random digits", "hard": "hard cases"}
+
+
+def _shares(rows: pd.DataFrame) -> pd.Series:
+    return 100 * rows["correct"] / rows["samples"]
 
 
 def _cell(shares: pd.Series, known: float | None) -> str:
@@ -184,7 +194,7 @@ def _cell(shares: pd.Series, known: float | None) -> str:
 
 
 def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd.DataFrame:
-    """Measured beside published at one length: one row a method, one column for each of the paper's tasks.
+    """Measured beside published at one length: one row per method, one column for each of the paper's tasks.
 
     Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Where there are several
     tasks, a method is left out that was measured on one alone and has no published number there.
@@ -201,9 +211,38 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
         for task in PUBLISHED:
             at = group[(group["task"] == task) & (group["length"] == length)]
             known = published(task, method, length) if with_published else None
-            row[task] = _cell(100 * at["correct"] / at["samples"], known)
+            row[task] = _cell(_shares(at), known)
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[int]) -> str:
+    """What was measured here, what is committed of the same runs, and what was published, as Markdown.
+
+    Args:
+        here, committed: rows of accuracy.csv of the same experiments.
+        lengths: in digits.
+    """
+    parts = [made_with(here)]
+    for test_set, title in TITLES.items():
+        sides = {"here": here, "committed": committed}
+        sides = {name: side[side["test_set"] == test_set] for name, side in sides.items()}
+        rows = []
+        for (task, method), _ in sides["here"].groupby(["task", "method"], sort=False):
+            for name, side in sides.items():
+                mine = side[(side["task"] == task) & (side["method"] == method)]
+                cells = {str(n): _cell(_shares(mine[mine["length"] == n]), None) for n in lengths}
+                rows.append({"task": task, "method": method, "measured": name} | cells)
+            known = {str(n): published(task, method, n) for n in lengths if test_set == "random"}
+            if any(value is not None for value in known.values()):
+                cells = {n: "" if value is None else f"{value:g}" for n, value in known.items()}
+                rows.append({"task": task, "method": method, "measured": "published"} | cells)
+        if rows:
+            parts += [
+                f"**{title[0].upper()}{title[1:]}**, percent exact match by length:",
+                markdown(pd.DataFrame(rows)),
+            ]
+    return "\n\n".join(parts)
 
 
 def every_seed(table: pd.DataFrame) -> pd.DataFrame:
@@ -217,7 +256,7 @@ def every_seed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[int]) -> pd.DataFrame:
-    """What each choice changes: a row a choice, setting, task and method it was tried on, or one *not run*.
+    """What each choice changes: a row for each setting, task and method that it was tried on, or one *not run*.
 
     A cell reads `as frozen → as tried`, means over the seeds that have both.
 
@@ -261,10 +300,31 @@ def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "ran
     return markdown(beside_published(table[table["test_set"] == test_set], lengths, test_set == "random"))
 
 
+# The rows of the paper's tables, ours beside them.
+PAPERS = (
+    "vanilla", "nope", "alibi", "alibi-cross", "rope", "rpe", "rpe-self", "abs-sinusoidal", "abs-cpi", "abs-nope",
+    "abs-place", "abc-columns", "abc-places", "lora",
+)  # fmt: skip
+
+
 def in_order(table: pd.DataFrame) -> pd.DataFrame:
     """Rows in the order in which tasks and methods are registered."""
     order = {name: place for names in (TASKS, METHODS) for place, name in enumerate(names)}
     return table.sort_values(["task", "method"], key=lambda names: names.map(order), kind="stable")
+
+
+def overview(table: pd.DataFrame) -> str:
+    """All tasks side by side at the longest of the paper's lengths, random digits, the paper's methods; as Markdown."""
+    parts = []
+    for group in _presets(table):
+        shown = group[(group["test_set"] == "random") & group["method"].isin(PAPERS)]
+        if len(shown):
+            parts += [
+                made_with(group),
+                f"**{LENGTHS[-1]} digits, random digits:**",
+                markdown(by_task(shown, LENGTHS[-1])),
+            ]
+    return "\n\n".join(parts)
 
 
 def tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
@@ -272,21 +332,15 @@ def tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
 
     Rows of changed settings are left out.
     """
-    parts = [text for group in _presets(table) for text in (made_with(group), *_by_length(group, lengths))]
-    return "\n\n".join(parts)
-
-
-def overview(table: pd.DataFrame) -> str:
-    """All tasks side by side at the longest of the paper's lengths, `tables` folded away below; as Markdown."""
     parts = []
     for group in _presets(table):
         parts.append(made_with(group))
-        for test_set, title in (("random", "random digits"), ("hard", "hard cases")):
-            shown = group[group["test_set"] == test_set]
-            if len(shown):
-                parts.append(f"**{LENGTHS[-1]} digits, {title}:**")
-                parts.append(markdown(by_task(shown, LENGTHS[-1], test_set == "random")))
-        parts += ["<details><summary>Every task and length</summary>", *_by_length(group, LENGTHS), "</details>"]
+        for test_set, title in TITLES.items():
+            shown, with_published = group[group["test_set"] == test_set], test_set == "random"
+            if shown.empty:
+                continue
+            parts += [f"**{lengths[-1]} digits, {title}:**", markdown(by_task(shown, lengths[-1], with_published))]
+            parts += [f"**Every task and length, {title}:**", comparison(group, lengths, test_set)]
     return "\n\n".join(parts)
 
 
@@ -296,45 +350,30 @@ def _presets(table: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def made_with(group: pd.DataFrame) -> str:
-    """Preset, seeds, samples and hardware of rows of one preset, in a sentence."""
-    random = group[group["test_set"] == "random"]
-    return (
-        f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, sorted(set(group['seed']))))}, "
-        f"{random['samples'].max():,} samples per length, on {', '.join(sorted(set(group['hardware'])))}. "
+    """Preset, seeds, samples and hardware of rows of one preset, and whether they are of other code; in a line."""
+    text = (
+        f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, sorted(set(group['seed']))))}, at most "
+        f"{group['samples'].max():,} samples per length, on {', '.join(sorted(set(group['hardware'])))}. "
         "Percent exact match over the whole output; published numbers in parentheses."
     )
-
-
-def _by_length(group: pd.DataFrame, lengths: Sequence[int]) -> list[str]:
-    parts = [comparison(group, lengths)]
-    hard = group[group["test_set"] == "hard"]
-    if len(hard):
-        parts.append(
-            f"Hard cases (up to {hard['samples'].max():,} per length: full and random carry chains, "
-            "unequal operands, zeros inside, 99…9 + 1 and the like):"
-        )
-        parts.append(comparison(hard, lengths, "hard"))
-    return parts
+    return " ".join(filter(None, [text, older(set(group["code"]), "`--fresh`", "these rows")]))
 
 
 TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of table -->"
 
 
-def write_table(csv: Path, document: Path) -> None:
-    """Replace the part of a document between the table's marks by the overview of a CSV.
+def write_table(text: str, document: Path) -> None:
+    """Replace the part of a document between the table's marks.
 
     Raises:
-        ValueError: there are no results, or the document has no such marks.
+        ValueError: the document has no such marks.
     """
-    table = read(csv)
-    if table.empty:
-        raise ValueError(f"expected measured results in {csv}, got none")
     before, begins, rest = document.read_text().partition(TABLE_BEGINS)
     _, ends, after = rest.partition(TABLE_ENDS)
     if not begins or not ends:
         raise ValueError(f"expected the marks {TABLE_BEGINS} and {TABLE_ENDS} in {document}")
-    text = f"{before}{TABLE_BEGINS}\n{overview(table)}\n{TABLE_ENDS}{after}"
-    write_atomically(document, lambda name: name.write_text(text))
+    whole = f"{before}{TABLE_BEGINS}\n{text}\n{TABLE_ENDS}{after}"
+    write_atomically(document, lambda name: name.write_text(whole))
 
 
 def score_lines(scores: list[Score]) -> str:

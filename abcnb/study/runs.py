@@ -8,7 +8,7 @@ An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`
     attention.safetensors  ABC: the averaged attention that was calibrated
     metrics.json         validations, steps, seconds, hardware, the code's fingerprint; written last: a folder
                          without it is unfinished
-    evaluations.json     exact match by test set and length, as far as asked for
+    evaluations.json     exact match by test set and length, for those that were asked for
 
 What trains a model is `abcnb.pipeline`; this file adds the folder, its lock, checkpoints and resuming. A run of other
 code is used unless a fresh one is asked for; it is then moved to `runs/superseded/`, and nothing trained is lost.
@@ -17,6 +17,7 @@ code is used unless a fresh one is asked for; it is then moved to `runs/supersed
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import date
 from itertools import count
 from pathlib import Path
 
@@ -154,7 +155,7 @@ class Run:
             return known
         model, data = self.model(device), self.experiment.data()
         (measured,) = pipeline.evaluate(model, data, [length], samples, test_set)
-        measured = replace(measured, code=joint(self.code, fingerprint()))
+        measured = replace(measured, code=joint(self.code, fingerprint()), date=today())
         with FileLock(self.folder / ".lock"):
             scores = self._evaluations() | {f"{test_set} {length} {samples}": measured}
             content = json.dumps({key: asdict(score) for key, score in scores.items()}, indent=1)
@@ -184,6 +185,11 @@ class Run:
             raise ValueError(
                 f"expected scores as JSON in {self._evaluations_file}, got: {error}; delete it to measure again"
             ) from None
+
+
+def today() -> str:
+    """The day, as kept with runs and scores."""
+    return date.today().isoformat()
 
 
 def is_finished(folder: Path) -> bool:
@@ -287,6 +293,7 @@ def fit(
             "hardware": hardware(where),
             "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
             "code": joint(base.code, fingerprint()) if base else fingerprint(),
+            "date": today(),
         }
         content = json.dumps(metrics, indent=1)
         write_atomically(folder / METRICS, lambda name: name.write_text(content))
@@ -315,12 +322,18 @@ def _steps_since(listener: Callable[[int], None] | None) -> Callable[[list[dict]
     return hear if listener else None
 
 
-def steps_to_do(experiment: Experiment, runs: Path) -> int:
+def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:
+    """Whether `fit` would train nothing: there is a finished run, with `fresh` one of this code."""
+    run = Run(runs / experiment.digest, experiment)
+    return is_finished(run.folder) and not (fresh and run.code != fingerprint())
+
+
+def steps_to_do(experiment: Experiment, runs: Path, fresh: bool = False) -> int:
     """Optimizer steps that `fit` has to account for: of the experiment and of an interpolation not yet there."""
-    if is_finished(runs / experiment.digest):
+    if is_usable(experiment, runs, fresh):
         return 0
     base = experiment.interpolation
-    return experiment.training.steps + (steps_to_do(base, runs) if base else 0)
+    return experiment.training.steps + (steps_to_do(base, runs, fresh) if base else 0)
 
 
 def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:

@@ -17,7 +17,7 @@ from abcnb.study import results
 from abcnb.study.engines import Ended, Engine, Job
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import Run, is_finished, steps_to_do
+from abcnb.study.runs import Run, is_usable, steps_to_do
 
 ATTEMPTS = 2
 
@@ -32,8 +32,8 @@ def name_of(experiment: Experiment) -> str:
 def _steps(job: Job, planned: set[str]) -> int:
     """Optimizer steps that a job has to do; a model that another job trains, by its digest, is not its own."""
     e, base = job.experiment, job.experiment.interpolation
-    elsewhere = steps_to_do(base, job.runs) if base and base.digest in planned else 0
-    return max(0, steps_to_do(e, job.runs) - elsewhere)
+    elsewhere = steps_to_do(base, job.runs, job.fresh) if base and base.digest in planned else 0
+    return max(0, steps_to_do(e, job.runs, job.fresh) - elsewhere)
 
 
 def _work(job: Job, steps: int) -> float:
@@ -105,6 +105,7 @@ def run_all(
     hard_samples: int,
     engine: Engine,
     device: str = "auto",
+    fresh: bool = False,
 ) -> list[str]:
     """Fit and evaluate experiments; results land in the CSV as they come.
 
@@ -114,13 +115,14 @@ def run_all(
         lengths, samples, hard_samples: of the test sets (`Job`).
         engine: what runs them; stopped at the end.
         device: `auto`, `cpu` or `cuda`.
+        fresh: train and measure again what other code than this did.
 
     Returns:
         One line for each experiment that failed twice.
     """
     if samples < 1 and hard_samples < 1:
         raise ValueError("expected samples of at least one test set, got none of either")
-    jobs = [Job(e, runs, tuple(lengths), samples, hard_samples, device) for e in dict.fromkeys(wanted)]
+    jobs = [Job(e, runs, tuple(lengths), samples, hard_samples, device, fresh) for e in dict.fromkeys(wanted)]
     attempts: dict[Job, int] = {}
     failures: list[str] = []
     failed: set[str] = set()
@@ -167,7 +169,7 @@ def run_all(
 
 
 def _is_trained(job: Job, experiment: Experiment) -> bool:
-    return is_finished(job.runs / experiment.digest)
+    return is_usable(experiment, job.runs, job.fresh)
 
 
 def _next(waiting: list[Job], running: dict[Job, float]) -> Job | None:

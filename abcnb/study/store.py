@@ -20,9 +20,9 @@ from abcnb.evaluation import Score
 from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import fingerprint, older
+from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, run_of
+from abcnb.study.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, is_usable, run_of
 from abcnb.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
@@ -69,7 +69,7 @@ def _adopt(committed: Path, folder: Path) -> None:
 class Store:
     """Trained models and measured scores, from the cheapest place that has them.
 
-    What comes from a store is printed once, with its date and the code that it is of.
+    A table says in one line where its numbers come from; what is of other code than this is named, once.
 
     Attributes:
         runs: folder of all runs; what is trained lands here.
@@ -97,10 +97,7 @@ class Store:
 
     def _is_trained(self, experiment: Experiment) -> bool:
         """Whether there is a run of it that may be used as it is."""
-        folder = self.runs / experiment.digest
-        if not is_finished(folder):
-            return False
-        return not self._fresh or run_of(experiment, folder).code == fingerprint()
+        return is_usable(experiment, self.runs, self._fresh)
 
     def _committed(self, experiment: Experiment) -> Path:
         return self.reports / "models" / experiment.digest
@@ -132,6 +129,22 @@ class Store:
         table = results.read(self.reports / "results" / file)
         rows = table[table["run"] == experiment.digest]
         return rows if len(rows) else None
+
+    def origin(self, experiments: Sequence[Experiment]) -> str:
+        """Where stored models and numbers come from: hardware, date and code, in one line."""
+        found = set()
+        for e in experiments:
+            rows = None if self._is_trained(e) else self._rows("accuracy.csv", e)
+            if rows is not None:
+                found |= set(rows[["hardware", "date", "code"]].itertuples(index=False, name=None))
+            elif is_finished(self.runs / e.digest):
+                metrics = Run(self.runs / e.digest, e).metrics
+                found.add((metrics["hardware"], metrics.get("date", ""), metrics.get("code", UNKNOWN)))
+        if not found:
+            return "Stored: nothing yet."
+        hardware, dates, codes = (sorted(set(part)) for part in zip(*found, strict=True))
+        when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        return f"Stored: {', '.join(hardware)}; {when}; code {', '.join(codes)} (this code is {fingerprint()})."
 
     def has_scores(self, experiment: Experiment) -> bool:
         """Whether scores of it are committed."""
@@ -167,7 +180,7 @@ class Store:
         """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
         rows = None if self._is_trained(experiment) else self._rows("accuracy.csv", experiment)
         known = {} if rows is None else {
-            row.length: Score(row.length, row.samples, row.correct, row.wrong_digits, row.digits, row.code)
+            row.length: Score(row.length, row.samples, row.correct, row.wrong_digits, row.digits, row.code, row.date)
             for row in rows[rows["test_set"] == test_set].itertuples()
         }  # fmt: skip
         found = []
@@ -187,19 +200,21 @@ class Store:
         samples: int = 10_000,
         test_set: str = "random",
     ) -> pd.DataFrame:
-        """`scores` of many experiments: one row an experiment and length.
+        """`scores` of many experiments: one row per experiment and length.
 
         Returns:
             Columns task, method, seed, settings, length, samples, correct, exact_match, low, high (percent,
             95% Wilson interval), digits (output tokens over all samples) and digit_error_rate.
         """
+        scores = [(e, score) for e in experiments for score in self.scores(e, lengths, samples, test_set)]
+        if scores:
+            print(self.origin(experiments))
         rows = [
             {"task": e.task, "method": e.method, "seed": e.seed, "settings": settings_of(e)}
             | {"length": score.length, "samples": score.samples, "correct": score.correct}
             | {"exact_match": score.exact_match, "low": score.interval[0], "high": score.interval[1]}
             | {"digits": score.digits, "digit_error_rate": score.wrong_digits / score.digits}
-            for e in experiments
-            for score in self.scores(e, lengths, samples, test_set)
+            for e, score in scores
         ]
         return pd.DataFrame(rows)
 

@@ -29,7 +29,7 @@ _GRID = {"tasks", "methods", "seeds", "presets", "overrides"}
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep runs: experiments in order, test lengths in digits, samples a length of either test set."""
+    """What a sweep runs: experiments in order, test lengths in digits, samples per length of either test set."""
 
     experiments: tuple[Experiment, ...]
     lengths: tuple[int, ...]

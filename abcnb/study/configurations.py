@@ -1,0 +1,110 @@
+"""What was chosen by hand, shown: the configuration of one task and method, and the table of all of them."""
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from abcnb.model import OF_SCHEMES
+from abcnb.study.experiments import Experiment
+from abcnb.study.methods import METHODS, experiment
+from abcnb.tasks import TASKS
+
+TITLES = {
+    "steps": "steps", "batch": "batch", "rate": "learning rate", "numbers": "training numbers", "width": "width",
+    "form": "form", "positions": "positions", "bias": "bias", "kappa": "κ cross / self", "support": "support",
+    "directions": "Δ cross / self", "pool": "σ, μ of a", "frame": "frame",
+}  # fmt: skip
+
+
+def values(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Every setting of an experiment by the key that `--set` takes; what a method does not have is left out."""
+    found = {}
+    for part in fields(config):
+        value, key = getattr(config, part.name), f"{prefix}{part.name}"
+        if is_dataclass(value):
+            found |= values(value, f"{key}.")
+        elif value is not None and not (part.name in OF_SCHEMES and not hasattr(config.positions(), part.name)):
+            found[key] = value
+    return found
+
+
+def text_of(value: Any) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def resolved(e: Experiment) -> str:
+    """The configuration of an experiment, one `key=value` per line, and what its method is told."""
+    method = METHODS[e.method]
+    lines = [
+        f"# {e.task}, {e.method}: {method.description}",
+        f"# run {e.digest}, operands padded to {e.train_width}",
+    ]
+    lines += [f"# told: {told}" for told in method.told] or ["# told: nothing beyond the tokens and their order"]
+    return "\n".join(lines + [f"{key}={text_of(value)}" for key, value in values(e).items()])
+
+
+def summary(e: Experiment) -> dict[str, str]:
+    """What decides an experiment, by the keys of `TITLES`; empty where a method has no such choice."""
+    c, window, scheme = e.calibration, e.window, e.model.positions()
+    bias = f"window w={window.w}, {window.sides}" if window else e.bias
+    options = [f"{name} {text_of(getattr(e.model, name))}" for name in OF_SCHEMES if hasattr(scheme, name)]
+    found = {
+        "steps": f"{e.training.steps:,}",
+        "batch": str(e.training.batch_size),
+        "rate": f"{e.training.learning_rate:g}",
+        "numbers": e.train_numbers,
+        "width": str(e.train_width),
+        "form": e.form,
+        "positions": ", ".join([e.model.position, *options]),
+        "bias": f"{bias}, LoRA of rank {e.lora.rank}" if e.lora else bias,
+    }
+    if c:
+        found |= {
+            "kappa": f"{c.kappa_cross:g} / {c.kappa_self:g}",
+            "support": f"{c.min_support:g}",
+            "directions": f"{text_of(c.directions_cross)} / {text_of(c.directions_self)}",
+            "pool": c.pool,
+            "frame": c.frame,
+        }
+    return found
+
+
+def methods_page(preset: str = "laptop") -> str:
+    """Every task and method at a preset as Markdown; what differs between the tasks of a method is bold."""
+    told, rows = ["| method | what it is | what it is told beyond tokens and their order |", "|---|---|---|"], []
+    for name, method in METHODS.items():
+        told.append(f"| `{name}` | {method.description} | {'; '.join(method.told) or 'nothing'} |")
+        by_task = {task: summary(experiment(task, name, preset)) for task in TASKS}
+        alike: dict[tuple, list[str]] = {}
+        for task, found in by_task.items():
+            alike.setdefault(tuple(found.items()), []).append(task)
+        differing = {key for key in TITLES if len({row.get(key) for row in by_task.values()}) > 1}
+        for found, tasks in alike.items():
+            known = dict(found)
+            cells = [f"**{known[key]}**" if key in differing else known.get(key, "") for key in TITLES]
+            rows.append(f"| `{name}` | {', '.join(tasks)} | " + " | ".join(cells) + " |")
+    return (
+        "\n\n".join(
+            [
+                "# What was chosen by hand",
+                f"The frozen configuration of every method on every task at the preset `{preset}`, written by "
+                "`python -m abcnb table`. `python -m abcnb show TASK METHOD` prints one of them whole, and "
+                "`--set KEY=VALUE` changes any value. [The glossary](glossary.md) explains the words.",
+                "## What each method is told",
+                "\n".join(told),
+                "## Every task and method",
+                "What differs between the tasks of a method is **bold**. ABC and LoRA start from the `vanilla` model "
+                "of the same task. *Width* is the number of digits that operands are padded to in training.",
+                "\n".join(
+                    [
+                        "| method | tasks | " + " | ".join(TITLES.values()) + " |",
+                        "|" + "---|" * (len(TITLES) + 2),
+                        *rows,
+                    ]
+                ),
+            ]
+        )
+        + "\n"
+    )

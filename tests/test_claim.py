@@ -1,0 +1,153 @@
+"""What the README claims, tried: committed models, its first command, its first program, and the whole job."""
+
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import abcnb
+from abcnb.evaluation import percent
+from abcnb.study import results
+from abcnb.study.fingerprint import fingerprint
+from abcnb.study.runs import load_run
+from abcnb.testsets import HARD_SAMPLES
+
+REPOSITORY = Path(__file__).parents[1]
+MODELS = sorted(folder for folder in (REPOSITORY / "reports" / "models").iterdir() if folder.is_dir())
+by_model = pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
+
+
+# --- committed models
+
+
+def committed_hard_cases(folder):
+    """The rows of accuracy.csv on the hard cases of a committed model, by length."""
+    table = results.read(REPOSITORY / "reports" / "results" / "accuracy.csv")
+    rows = table[(table["run"] == folder.name) & (table["test_set"] == "hard")]
+    return {row.length: row for row in rows.itertuples()}
+
+
+def assert_reproduced(folder, row):
+    """The row's exact matches come out again, and its wrong digits where the model answers anything right.
+
+    Where it does not, its digits are guesses, and a few of ten thousand fall otherwise with weights in half precision.
+    """
+    run = load_run(folder)
+    (score,) = abcnb.evaluate(run.model(), run.experiment.data(), [row.length], HARD_SAMPLES, "hard")
+    assert (score.samples, score.correct, score.digits) == (row.samples, row.correct, row.digits)
+    if row.correct:
+        assert score.wrong_digits == row.wrong_digits
+    else:
+        assert score.wrong_digits == pytest.approx(row.wrong_digits, rel=1e-3)
+
+
+@by_model
+def test_a_committed_model_reproduces_its_row_at_six_digits(folder):
+    assert_reproduced(folder, committed_hard_cases(folder)[6])
+
+
+def without_errors(length):
+    """Committed models whose row at a length has no wrong digit."""
+    rows = {folder: committed_hard_cases(folder).get(length) for folder in MODELS}
+    return [folder for folder, row in rows.items() if row is not None and not row.wrong_digits]
+
+
+def test_a_model_of_lines_for_every_task_is_without_errors_at_sixty_digits():
+    found = [load_run(folder).experiment for folder in without_errors(60)]
+    assert {(e.task, e.method) for e in found} == {
+        (task, method)
+        for task in ("successor", "addition", "parity", "n-by-1")
+        for method in ("abs-place", "abc-places")
+    }
+
+
+@pytest.mark.parametrize("folder", without_errors(20), ids=lambda folder: folder.name)
+def test_a_committed_model_without_errors_at_twenty_digits_has_none_here(folder):
+    assert_reproduced(folder, committed_hard_cases(folder)[20])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", without_errors(60), ids=lambda folder: folder.name)
+def test_a_committed_model_without_errors_at_sixty_digits_has_none_here(folder):
+    assert_reproduced(folder, committed_hard_cases(folder)[60])
+
+
+# --- the README's commands
+
+
+def test_the_first_command_of_the_readme_prints_the_sum():
+    text = (REPOSITORY / "README.md").read_text()
+    command = re.search(r"\.venv/bin/python -m abcnb predict reports/models/\w+ \"[^\"]+\"", text)
+    assert command, "the README has no command that predicts"
+    _, *arguments = shlex.split(command[0])
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    total = sum(map(int, arguments[-1].split("+")))
+    assert done.stdout.splitlines()[-1] == f"correct: {total} (true: {total})"
+
+
+def test_the_whole_job_runs_from_the_command_line(tmp_path):
+    """As `make reproduce`, at the smoke preset and for one task: all methods, measured beside published."""
+    methods = ("vanilla", "abs-place", "abc-places")
+    options = ["--preset", "smoke", "--tasks", "successor", "--lengths", "3", "--samples", "50"]
+    done = subprocess.run(
+        [sys.executable, "-m", "abcnb", "reproduce", *options, "--device", "cpu"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    table = results.read(tmp_path / "runs" / "results" / "accuracy.csv")
+    assert sorted(zip(table["method"], table["test_set"], strict=True)) == [
+        (method, test_set) for method in sorted(methods) for test_set in ("hard", "random")
+    ]
+    assert set(table["code"]) == {fingerprint()}
+    assert set(table["run"]) == {file.parent.name for file in tmp_path.glob("runs/*/metrics.json")}
+    shown = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| successor")]
+    for method in methods:
+        found = table[(table["method"] == method) & (table["test_set"] == "random")]
+        share = percent(100 * found["correct"].item() / found["samples"].item())
+        assert ["successor", method, "here", share] in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"], "what is committed is only read"
+
+
+# --- the README's first program
+
+
+def program():
+    """The first Python block of the README that goes from training to evaluation."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (REPOSITORY / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    found = [block for block in blocks if "abcnb.interpolate" in block]
+    assert found, "the README has no ```python block with abcnb.interpolate"
+    return found[0]
+
+
+def printed_by(text):
+    """Run a program as it is printed; returns the exact match in percent that it prints, by length."""
+    with contextlib.redirect_stdout(io.StringIO()) as written:
+        exec(compile(text, "README.md", "exec"), {"__name__": "__main__"})
+    lines = written.getvalue().splitlines()
+    found = [re.match(r"(\d+) digits: ([\d.]+)% of ([\d,]+) exact", line) for line in lines]
+    assert found and all(found), lines
+    return {int(match[1]): (float(match[2]), int(match[3].replace(",", ""))) for match in found}
+
+
+def test_the_program_of_the_readme_runs():
+    smaller, steps = re.subn(r"\bsteps=[\d_]+", "steps=20", program())
+    smaller, samples = re.subn(r"\bsamples=[\d_]+", "samples=50", smaller)
+    assert steps == 2 and samples == 1, "it says how long it trains, both models, and on how much it is tested"
+    found = printed_by(smaller)
+    assert max(found) == 60 and {count for _, count in found.values()} == {50}
+    assert found[60][0] < 99, "twenty steps teach nobody to add one to sixty digits"
+
+
+@pytest.mark.slow
+def test_the_program_of_the_readme_generalizes_from_six_digits_to_sixty():
+    """About two minutes on one thread."""
+    found = printed_by(program())
+    assert found[60][0] >= 99 and found[60][1] == 10_000

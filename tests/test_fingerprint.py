@@ -1,0 +1,127 @@
+"""The fingerprint changes with what decides a number and with nothing else."""
+
+import ast
+
+import pytest
+
+from abcnb.study.fingerprint import DECIDING, canonical, fingerprint, fingerprint_of, joint, older, syntax
+from tests.test_house import imports_of
+
+PLAIN = """
+import math
+
+class Line:
+    def strength(self, x):
+        return math.sqrt(x) + 1
+"""
+SAME = {
+    "a comment": PLAIN.replace("import math", "import math  # for the root"),
+    "docstrings": '"""Lines."""\n'
+    + PLAIN.replace("Line:", 'Line:\n    """One."""').replace("x):", "x):\n        '''How strong.'''"),
+    "layout": PLAIN.replace("math.sqrt(x) + 1", "(\n            math.sqrt(x)\n            + 1\n        )"),
+    "quotation marks and empty lines": PLAIN.replace("\n\n", "\n\n\n"),
+}
+OTHER = {
+    "an operator": PLAIN.replace("+", "-"),
+    "a number": PLAIN.replace("1", "2"),
+    "a kind of number": PLAIN.replace("1", "1.0"),
+    "a name": PLAIN.replace("strength", "support"),
+    "a function": PLAIN.replace("sqrt", "exp"),
+    "a text that is no docstring": PLAIN + "\n'Lines.'\n",
+    "a default": PLAIN.replace("x)", "x=0)", 1),
+    "a decorator": PLAIN.replace("    def", "    @staticmethod\n    def"),
+}
+
+
+@pytest.mark.parametrize("text", SAME.values(), ids=SAME)
+def test_what_decides_nothing_changes_nothing(text):
+    assert text != PLAIN
+    assert fingerprint_of({"lines": text}) == fingerprint_of({"lines": PLAIN})
+
+
+@pytest.mark.parametrize("text", OTHER.values(), ids=OTHER)
+def test_what_may_decide_a_number_changes_the_fingerprint(text):
+    assert fingerprint_of({"lines": text}) != fingerprint_of({"lines": PLAIN})
+
+
+def test_modules_are_told_apart_and_their_order_does_not_matter():
+    one, two = {"lines": PLAIN, "tasks": "x = 1"}, {"tasks": "x = 1", "lines": PLAIN}
+    assert fingerprint_of(one) == fingerprint_of(two)
+    assert fingerprint_of(one) != fingerprint_of({"lines": "x = 1", "tasks": PLAIN})
+
+
+@pytest.fixture(scope="module")
+def sources(repository):
+    return {name: (repository / "abcnb" / f"{name}.py").read_text() for name in DECIDING}
+
+
+def within(source, function, before, after):
+    """The source with a text replaced that stands once in a function."""
+    node = next(n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef) and n.name == function)
+    lines = source.splitlines(keepends=True)
+    text = "".join(lines[node.lineno - 1 : node.end_lineno])
+    assert text.count(before) == 1, before
+    return source.replace(text, text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("kappa * deviation + mean + 1e-6", "kappa * deviation - mean + 1e-6"),
+        ("else strength) > threshold) & long_enough", "else strength) < threshold) & long_enough"),
+        ("support >= config.min_support", "support > config.min_support"),
+        ("d - d.amax(1, keepdim=True)", "d + d.amax(1, keepdim=True)"),
+    ],
+)
+def test_a_flipped_operator_of_line_table_changes_the_fingerprint(sources, before, after):
+    flipped = within(sources["calibration"], "line_table", before, after)
+    assert fingerprint_of(sources | {"calibration": flipped}) != fingerprint()
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("# The margin keeps rounding noise around equal lines from counting as a pattern.", "#"),
+        ("Sum or average attention along every line", "Follow every line"),
+    ],
+)
+def test_a_comment_or_docstring_of_line_table_does_not(sources, before, after):
+    reworded = within(sources["calibration"], "line_table", before, after)
+    assert fingerprint_of(sources | {"calibration": reworded}) == fingerprint()
+
+
+def test_it_is_of_everything_that_the_idea_is_made_of(repository, sources):
+    """All that `pipeline` imports, but for how files are written."""
+    trees = {f"abcnb.{file.stem}": ast.parse(file.read_text()) for file in (repository / "abcnb").glob("*.py")}
+    reached, waiting = set(), ["abcnb.pipeline"]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += imports_of(trees[name], set(trees))
+    assert {name.removeprefix("abcnb.") for name in reached} - {"files"} == set(DECIDING)
+
+
+def test_it_is_twelve_hexadecimal_digits_of_this_code(sources):
+    assert fingerprint() == fingerprint_of(sources)
+    assert len(fingerprint()) == 12 and int(fingerprint(), 16) >= 0
+
+
+def test_versions_of_python_write_one_syntax():
+    """Fields that only some versions have, and an empty text that 3.12 leaves in f-strings, do not count."""
+    newer = ast.parse("def f(x): return f'{x:>{x}}'")
+    function = newer.body[0]
+    function.type_params = []  # of 3.12
+    function.body[0].value.values[0].format_spec.values.append(ast.Constant(""))
+    assert canonical(newer) == syntax("def f(x): return f'{x:>{x}}'")
+
+
+def test_a_score_names_both_codes_where_they_differ():
+    assert joint("aaa", "aaa") == "aaa" and joint("aaa", "bbb") == "aaa+bbb"
+
+
+def test_other_code_is_named_in_one_line_with_what_computes_anew():
+    assert older(set(), "--fresh") == older({fingerprint()}, "--fresh") == ""
+    line = older({"bbb", fingerprint(), "aaa"}, "--fresh", "curves")
+    assert line.count("\n") == 0 and "(aaa, bbb; this is " + fingerprint() in line
+    assert line.startswith("Note: curves are of other code") and "--fresh computes anew" in line

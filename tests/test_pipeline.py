@@ -1,0 +1,148 @@
+"""The idea as four functions, against the runs that are trained for the tables."""
+
+import pytest
+import torch
+
+import abcnb
+from abcnb import evaluation, pipeline
+from abcnb.biases import NO_BIASES, Biases
+from abcnb.calibration import AveragedAttention
+from abcnb.lora import LoRAConfig
+from abcnb.study.methods import experiment
+from abcnb.study.runs import fit
+from abcnb.training import TrainingConfig
+
+VANILLA = experiment("successor", "vanilla", "smoke")
+ABC = experiment("successor", "abc-places", "smoke")
+TINY = TrainingConfig(
+    steps=3, batch_size=8, learning_rate=3e-3, warmup_steps=1, validate_every=2, validation_samples=8
+)
+
+
+def same(one, other):
+    before, after = one.state_dict(), other.state_dict()
+    return before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+def without_seconds(history):
+    return [record | {"seconds": 0} for record in history]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return abcnb.interpolate(VANILLA.data(), VANILLA.model, VANILLA.training, VANILLA.seed, progress=False)
+
+
+def test_interpolate_trains_the_model_of_the_run(plain, vanilla_run):
+    assert same(plain, vanilla_run.model()) and not plain.training
+    assert without_seconds(plain.history) == without_seconds(vanilla_run.metrics["history"])
+    assert without_seconds(vanilla_run.model().history) == without_seconds(plain.history)
+
+
+def test_calibrate_and_retrain_find_the_lines_and_the_model_of_the_run(plain, abc_run):
+    lines = abcnb.calibrate(plain, VANILLA.data(), ABC.calibration, VANILLA.seed)
+    assert Biases(lines.self_biases, lines.cross_biases) == abc_run.biases()
+    assert torch.equal(lines.average.cross_attention, abc_run.attention().cross_attention)
+    model = abcnb.retrain(ABC.data(), lines, ABC.model, ABC.training, ABC.seed, progress=False)
+    assert same(model, abc_run.model())
+    by_hand = abcnb.retrain(ABC.data(), abc_run.biases(), ABC.model, ABC.training, ABC.seed, progress=False)
+    assert same(by_hand, model)
+
+
+def test_windows_are_lines_too(parity_run):
+    e = parity_run.experiment
+    windows = abcnb.windows(e.model.heads, segments=1)
+    assert same(abcnb.retrain(e.data(), windows, e.model, e.training, e.seed, progress=False), parity_run.model())
+
+
+def test_adapt_trains_the_adapters_of_the_run_and_leaves_the_plain_model_as_it_was(tmp_path):
+    e = experiment("addition", "lora-abc", "smoke")
+    run = fit(e, tmp_path, "cpu", progress=False)
+    base = fit(e.interpolation, tmp_path, "cpu", progress=False).model()
+    before = {name: value.clone() for name, value in base.state_dict().items()}
+    adapted = pipeline.adapt(e.data(), base, e.lora, run.biases(), e.training, e.seed, progress=False)
+    assert same(adapted, run.model())
+    assert all(torch.equal(value, before[name]) for name, value in base.state_dict().items())
+    assert all(parameter.requires_grad for parameter in base.parameters())
+
+
+def test_evaluate_counts_what_the_run_counts(plain, vanilla_run):
+    for test_set in ("random", "hard"):
+        found = abcnb.evaluate(plain, VANILLA.data(), [2, 9], 40, test_set)
+        known = [vanilla_run.evaluate(length, 40, test_set) for length in (2, 9)]
+        fields = ("length", "samples", "correct", "wrong_digits", "digits")
+        assert [[getattr(s, f) for f in fields] for s in found] == [[getattr(s, f) for f in fields] for s in known]
+        assert {score.code for score in found} == {""}
+
+
+def test_evaluate_refuses_what_is_no_test(plain):
+    with pytest.raises(ValueError, match="expected a test set among random, hard, got 'easy'"):
+        abcnb.evaluate(plain, VANILLA.data(), [3], 5, "easy")
+    with pytest.raises(ValueError, match="expected a length and a sample count of at least 1"):
+        abcnb.evaluate(plain, VANILLA.data(), [0])
+
+
+def test_numbers_as_long_as_those_of_training_are_padded_to_the_training_width(monkeypatch, plain):
+    seen = []
+
+    def spy(*arguments):
+        seen.append(arguments[-1])
+        return evaluation.Score(3, 1, 1, 0, 8)
+
+    monkeypatch.setattr(evaluation, "evaluate", spy)
+    abcnb.evaluate(plain, abcnb.TrainingData("successor", width=9), [3])
+    assert seen == [9]
+
+
+def test_a_new_model_is_the_same_for_the_same_seed_and_leaves_the_generator_alone():
+    task = VANILLA.get_task()
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    one, two, other = (pipeline.new_model(task, VANILLA.model, seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert same(one, two) and not same(one, other)
+    assert (one.self_biases, one.cross_biases) == NO_BIASES and one.history == []
+
+
+def test_what_is_adapted_keeps_its_weights_and_starts_as_it_was(plain):
+    task, batch = VANILLA.get_task(), VANILLA.data().validation(4, torch.Generator().manual_seed(0))
+    model = pipeline.new_model(task, VANILLA.model, 7, NO_BIASES, plain.state_dict(), LoRAConfig(2)).eval()
+    torch.testing.assert_close(model(batch), plain(batch))
+    trained = [name for name, value in model.named_parameters() if value.requires_grad]
+    assert trained and all(name.endswith((".up", ".down")) for name in trained)
+
+
+def test_attention_is_averaged_over_4096_training_samples(plain, monkeypatch):
+    drawn = []
+
+    class Watched(abcnb.TrainingData):
+        def train(self, size, generator):
+            drawn.append((size, generator.initial_seed()))
+            return super().train(size, generator)
+
+    whole = pipeline.attention_of(plain, Watched("successor"), seed=5)
+    assert drawn == [(256, 7)] * 16  # of the same generator, apart from those of batches and of validation
+    assert isinstance(whole, AveragedAttention)
+    torch.testing.assert_close(whole.cross_attention.sum(-1), torch.ones(2, 2, 8))
+    scores = pipeline.attention_of(plain, VANILLA.data(), "scores", 5)
+    assert not torch.allclose(scores.cross_attention, whole.cross_attention)
+
+
+def test_what_is_watched_is_told(tmp_path, capfd):
+    heard = []
+    data = abcnb.TrainingData("successor")
+    watch = {
+        "progress": True,
+        "label": "my own label",
+        "on_validation": lambda history: heard.append(len(history)),
+    }
+    model = abcnb.interpolate(data, VANILLA.model, TINY, **watch)
+    assert heard == [1, 2] and [record["step"] for record in model.history] == [2, 3]
+    assert "my own label" in capfd.readouterr().err
+
+
+def test_the_defaults_are_those_that_the_documentation_names():
+    assert (pipeline.PLAIN.position, pipeline.WITH_LINES.position) == ("sinusoidal", "cyclic-places")
+    assert pipeline.WITH_LINES.random_phase and pipeline.PLAIN.decoder_layers == pipeline.WITH_LINES.decoder_layers
+    assert set(abcnb.__all__) >= {"interpolate", "calibrate", "retrain", "evaluate", "TrainingData", "windows"}
+    assert all(hasattr(abcnb, name) for name in abcnb.__all__)
