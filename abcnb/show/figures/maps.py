@@ -79,7 +79,8 @@ def bias_maps(
     finite = np.isfinite(values)
     values[~finite] = np.nan
     low = float(np.nanmin(values)) if finite.any() else 0.0
-    width = 0.13 * columns + 1.2 if columns <= 30 else 0.05 * columns + 1.4  # few columns are ticked one by one
+    ticked = source and columns <= 30  # one by one, which takes room
+    width = 0.13 * columns + 1.2 if ticked else 0.05 * columns + 1.4
     figure, axes = _head_grid(heads, max(2.4, width), max(2.0, 0.045 * rows + 1.2))
     for head, axis in zip(range(heads), axes.flat, strict=False):
         scale = head == heads - 1 and low < 0  # a window is open or closed: nothing to grade
