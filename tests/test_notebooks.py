@@ -1,5 +1,7 @@
 """The committed notebooks: what they hold, and that they run, at the smoke preset, from a folder far away."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +12,15 @@ import torch
 from papermill.exceptions import PapermillExecutionError
 
 from abcnb.show.cleaning import find, problems, read
-from abcnb.study.runs import load_run
+from abcnb.study import results
+from abcnb.study.fingerprint import fingerprint
+from abcnb.study.methods import experiment
+from abcnb.study.runs import fit, load_run
+from abcnb.study.store import commit_run, open_store
 
 NOTEBOOKS = find([])
 SANITIZE = Path(__file__).parent / "notebooks" / "sanitize.cfg"
+LIVE = ("02_interpolation", "03_attention_analysis", "04_abs", "05_abc", "06_rpe_lora")
 STRICT = "08_results"  # reads committed results alone, so its committed outputs must come out again
 SMOKE = {"preset": "smoke", "samples": 20, "device": "cpu", "stored": False, "seeds": [0], "longest": 100}
 SMOKE |= {"tasks": ["addition", "parity"]}
@@ -53,6 +60,32 @@ def nbval(notebook, *options):
 def papermill_command(*arguments, **options):
     command = [Path(sys.executable).parent / "papermill", *arguments]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, **options)
+
+
+def passed(chosen):
+    """Parameters as options of the command."""
+    return [part for name, value in chosen.items() for part in ("-p", name, value)]
+
+
+def outputs_of(file):
+    return [output for cell in read(file).cells for output in cell.get("outputs", [])]
+
+
+def texts(file):
+    """What the cells of an executed notebook printed and showed, as plain text."""
+    return [o["text"] if o.output_type == "stream" else o.data.get("text/plain", "") for o in outputs_of(file)]
+
+
+def live_curves(file):
+    return [
+        text for text in texts(file) if text.startswith(("Successor, interpolating:", "Successor, retraining:"))
+    ]
+
+
+def trained(runs):
+    """(task, method) of every run in a folder."""
+    found = [load_run(file.parent).experiment for file in runs.glob("*/metrics.json")]
+    return {(e.task, e.method) for e in found}
 
 
 @by_name
@@ -98,15 +131,64 @@ def test_an_unknown_value_fails_early_with_one_clear_message_and_keeps_the_outpu
     assert (tmp_path / "out.ipynb").exists()
 
 
-def test_papermill_from_the_shell(abc, smoke_runs, tmp_path):
-    chosen = {"task": "addition", "preset": "smoke", "seeds": "[0]", "samples": 20, "runs_dir": smoke_runs}
-    options = [part for name, value in chosen.items() for part in ("-p", name, value)]
-    done = papermill_command(abc, "out.ipynb", *options, cwd=tmp_path)
+def test_live_training_can_be_turned_off_where_a_notebook_trains_live():
+    helped = {file.stem: papermill.inspect_notebook(file).get("live") for file in NOTEBOOKS}
+    assert tuple(name for name, known in helped.items() if known) == LIVE
+    assert {(helped[name]["default"], helped[name]["inferred_type_name"]) for name in LIVE} == {("True", "bool")}
+
+
+def test_papermill_from_the_shell_trains_live_in_memory(abc, tmp_path):
+    chosen = {"task": "addition", "preset": "smoke", "seeds": "[0]", "samples": 20, "runs_dir": tmp_path / "runs"}
+    done = papermill_command(abc, "out.ipynb", *passed(chosen), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    outputs = [o for cell in read(tmp_path / "out.ipynb").cells for o in cell.get("outputs", [])]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 5
-    trained = [load_run(file.parent).experiment.method for file in smoke_runs.glob("*/metrics.json")]
-    assert {"vanilla", "abc-places"} <= set(trained)
+    assert sum("image/png" in output.get("data", {}) for output in outputs_of(tmp_path / "out.ipynb")) >= 8
+    assert len(live_curves(tmp_path / "out.ipynb")) == 2
+    models = trained(tmp_path / "runs")
+    assert {("addition", "vanilla"), ("addition", "abc-places")} <= models
+    assert "successor" not in {task for task, _ in models}, "what is trained live is in memory alone"
+
+
+def test_with_live_training_off_the_models_are_those_of_the_store(abc, tmp_path):
+    chosen = {"preset": "smoke", "samples": 20, "live": "False", "stored": "False", "runs_dir": tmp_path / "runs"}
+    done = papermill_command(abc, "out.ipynb", *passed(chosen), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert live_curves(tmp_path / "out.ipynb") == []
+    assert {("successor", "vanilla"), ("successor", "abc-places")} <= trained(tmp_path / "runs")
+    assert sum(text.startswith("Stored results: trained on") for text in texts(tmp_path / "out.ipynb")) == 3
+
+
+@pytest.fixture
+def committed(tmp_path):
+    """A reports folder with results of this code at the smoke preset."""
+    for method in ("vanilla", "abc-places"):
+        run = fit(experiment("addition", method, "smoke"), tmp_path / "trained", "cpu", progress=False)
+        commit_run(run, tmp_path / "reports" / "models")
+        rows = [results.row(run, "random", run.evaluate(length, 20)) for length in (6, 10, 20, 60)]
+        results.record(tmp_path / "reports" / "results" / "accuracy.csv", rows)
+    return tmp_path / "reports"
+
+
+def test_results_of_other_code_say_so(abc, committed, repository, tmp_path, capsys):
+    """Mutation: where the calibration is broken, stored results of the code before are not shown as its own."""
+    store = open_store(str(tmp_path / "runs"), str(committed), device="cpu", progress=False)
+    wanted = experiment("addition", "abc-places", "smoke")
+    assert store.run(wanted).code == fingerprint() and store.scores(wanted, [6, 60], 20)[0].code == fingerprint()
+    assert "other code" not in capsys.readouterr().out, "this code made them"
+
+    copy = tmp_path / "copy"
+    shutil.copytree(repository / "abcnb", copy / "abcnb", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(repository / "reports" / "sweeps", copy / "reports" / "sweeps")
+    calibration = copy / "abcnb" / "calibration.py"
+    assert calibration.read_text().count("strength) > threshold)") == 1
+    calibration.write_text(calibration.read_text().replace("strength) > threshold)", "strength) < threshold)"))
+    chosen = {"preset": "smoke", "samples": 20, "stored": "True", "reports_dir": committed}
+    done = papermill_command(
+        abc, "out.ipynb", *passed(chosen | {"runs_dir": copy / "runs"}), cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(copy)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    notes = [line for text in texts(tmp_path / "out.ipynb") for line in text.splitlines() if "other code" in line]
+    assert notes and f"of other code ({fingerprint()}; this is " in notes[0]
 
 
 def test_papermill_from_the_shell_with_an_unknown_value(abc, tmp_path):

@@ -1,12 +1,14 @@
 """The store: what is there is used, in order, before anything is trained."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 
 from abcnb.study import results, store
+from abcnb.study.fingerprint import fingerprint
 from abcnb.study.methods import experiment
 from abcnb.study.runs import fit, load_run
 from abcnb.study.store import Store, commit_run, open_store
@@ -150,3 +152,27 @@ def test_an_unknown_device_is_refused():
     with pytest.raises(ValueError, match="expected a device"):
         open_store(device="tpu")
     assert open_store().reports == store.REPORTS and open_store(stored=False).reports is None
+
+
+def test_where_stored_numbers_come_from(tmp_path, trained, repository):
+    hardware, day = trained.metrics["hardware"], trained.metrics["date"]
+    found = Store(trained.folder.parent, None, "cpu").origin([WANTED, replace(WANTED, seed=77)])
+    assert found == f"Stored: {hardware}; {day}; code {fingerprint()} (this code is {fingerprint()})."
+    assert Store(tmp_path, None, "cpu").origin([WANTED]) == "Stored: nothing yet."
+    committed = Store(tmp_path, repository / "reports", "cpu").origin([experiment("successor", "vanilla")])
+    assert "1 thread(s); 2026-" in committed and "code " in committed
+
+
+def test_what_is_of_other_code_is_said_once_and_trained_anew_where_nothing_stored_is_wanted(
+    tmp_path, trained, capsys
+):
+    shutil.copytree(trained.folder.parent, tmp_path / "runs")
+    metrics = tmp_path / "runs" / WANTED.digest / "metrics.json"
+    metrics.write_text(json.dumps(json.loads(metrics.read_text()) | {"code": "0123456789ab"}))
+    found = Store(tmp_path / "runs", tmp_path / "none", "cpu", progress=False)
+    found.run(WANTED), found.run(WANTED)
+    said = capsys.readouterr().out
+    assert said.count("0123456789ab") == 1 and fingerprint() in said and "stored=False" in said
+    fresh = Store(tmp_path / "runs", None, "cpu", progress=False)
+    assert fresh.run(WANTED).code == fingerprint()
+    assert [f.name for f in (tmp_path / "runs" / "superseded").iterdir()] == [f"{WANTED.digest}-0123456789ab-1"]

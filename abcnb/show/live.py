@@ -1,0 +1,61 @@
+"""What a reader sees of a model that trains before their eyes."""
+
+import base64
+import io
+
+import seaborn as sns
+from IPython import get_ipython
+from IPython.display import display
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from abcnb.evaluation import percent
+from abcnb.show.style import line_style, themed
+
+
+class LiveCurve:
+    """A learning curve that grows while a model trains: pass it as `on_validation`.
+
+    It is redrawn in place, so that its last state stays. Where no Jupyter kernel runs, it does nothing.
+
+    Args:
+        title: the model's name.
+    """
+
+    def __init__(self, title: str):
+        self.title = title
+        self._handle = None
+
+    def __call__(self, history: list[dict]) -> None:
+        """Show the records so far: step, seconds, loss, exact_match (percent)."""
+        if getattr(get_ipython(), "kernel", None) is None:
+            return
+        written = io.BytesIO()
+        learning_curve(history, self.describe(history)).savefig(written, format="png", dpi=100)
+        picture = base64.b64encode(written.getvalue()).decode("ascii")
+        shown = {"image/png": picture, "text/plain": self.describe(history)}
+        if self._handle:
+            self._handle.update(shown, raw=True)
+        else:
+            self._handle = display(shown, raw=True, display_id=True)
+
+    def describe(self, history: list[dict]) -> str:
+        """The last record, in one line."""
+        step, seconds, exact = (history[-1][key] for key in ("step", "seconds", "exact_match"))
+        return f"{self.title}: {step} steps, {percent(exact)}% exact match in validation, {seconds:.0f} s"
+
+
+@themed
+def learning_curve(history: list[dict], title: str) -> Figure:
+    """Exact match in validation and loss in training, against steps; the figure is not pyplot's to show."""
+    figure = Figure(figsize=(7.2, 2.6), layout="constrained")
+    steps = [record["step"] for record in history]
+    for number, (axis, key) in enumerate(zip(figure.subplots(1, 2), ("exact_match", "loss"), strict=True)):
+        axis.plot(steps, [record[key] for record in history], markersize=4.5, **line_style(number))
+        axis.set(xlabel="optimizer steps", xlim=(0, None))
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    figure.axes[0].set(ylabel="validation exact match (%)", ylim=(-3, 103))
+    figure.axes[1].set(ylabel="training loss", yscale="log")
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure

@@ -1,0 +1,73 @@
+"""The curve of a model that trains before the reader's eyes, and the line on where stored numbers come from."""
+
+import base64
+from dataclasses import replace
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
+
+from abcnb.pipeline import interpolate
+from abcnb.show.live import LiveCurve, learning_curve
+from abcnb.study.methods import experiment
+
+RECORDS = [
+    {"step": 25, "seconds": 2.1, "loss": 1.9, "exact_match": 0.5, "digit_error_rate": 0.6},
+    {"step": 50, "seconds": 4.4, "loss": 0.2, "exact_match": 99.996, "digit_error_rate": 0.0},
+]
+
+
+def test_the_line_tells_what_the_last_validation_found():
+    curve = LiveCurve("Successor, plain")
+    assert curve.describe(RECORDS[:1]) == "Successor, plain: 25 steps, 0.50% exact match in validation, 2 s"
+    assert curve.describe(RECORDS) == "Successor, plain: 50 steps, 99.99% exact match in validation, 4 s"
+
+
+def test_the_figure_holds_both_curves():
+    exact, loss = learning_curve(RECORDS, "two records").axes
+    assert [line.get_xydata().tolist() for line in exact.lines] == [[[25, 0.5], [50, 99.996]]]
+    assert [line.get_xydata().tolist() for line in loss.lines] == [[[25, 1.9], [50, 0.2]]]
+    assert (exact.get_ylim(), loss.get_yscale()) == ((-3, 103), "log")
+
+
+def test_it_watches_a_training_and_says_nothing_where_there_is_no_kernel(capfd):
+    e = experiment("successor", "vanilla", "smoke")
+    seen, curve = [], LiveCurve("plain")
+
+    def watch(history):
+        curve(history)
+        seen.append(curve.describe(history))
+
+    training = replace(e.training, steps=10, validate_every=4)
+    model = interpolate(e.data(), e.model, training, progress=False, on_validation=watch)
+    assert [record["step"] for record in model.history] == [4, 8, 10] and len(seen) == 3
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture(scope="module")
+def executed():
+    """A notebook in which a curve hears of two validations; and every state of its output on the way."""
+    code = f"from abcnb.show.live import LiveCurve\ncurve = LiveCurve('Successor, plain')\nrecords = {RECORDS}"
+    cells = [new_code_cell(code), new_code_cell("for n in (1, 2):\n    curve(records[:n])")]
+    notebook, states = new_notebook(cells=cells), []
+
+    class Watching(NotebookClient):
+        def process_message(self, message, cell, index):
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                states.append((message["msg_type"], message["content"]["data"]))
+            return super().process_message(message, cell, index)
+
+    Watching(notebook, timeout=120).execute()
+    return notebook, states
+
+
+def test_in_a_notebook_one_output_is_redrawn_in_place(executed):
+    notebook, states = executed
+    assert [kind for kind, _ in states] == ["display_data", "update_display_data"]
+    assert states[0][1]["image/png"] != states[1][1]["image/png"]
+    (output,) = notebook.cells[1].outputs
+    assert output.output_type == "display_data" and set(output.data) == {"image/png", "text/plain"}
+    assert output.data["text/plain"] == LiveCurve("Successor, plain").describe(RECORDS)
+    assert base64.b64decode(output.data["image/png"]).startswith(b"\x89PNG")
+    nbformat.validate(notebook)
