@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from abcnb.__main__ import main
 from abcnb.study.methods import experiment
 from abcnb.study.runs import fit, new_model, written_biases
 from abcnb.training import TrainingConfig, train
@@ -76,3 +77,29 @@ def run_python():
         return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
     return run
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys):
+    """The command line in an empty folder: arguments to (exit status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["abcnb", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        written = capsys.readouterr()
+        return end.value.code or 0, written.out, written.err
+
+    return run
+
+
+def assert_refused(outcome, *told):
+    """Exit status 2 and one line that says what was expected and what came."""
+    code, out, err = outcome
+    assert code == 2, (code, out, err)
+    assert out == ""
+    assert len(err.splitlines()) == 1 and err.endswith("\n"), err
+    for text in told:
+        assert text in err

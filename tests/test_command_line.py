@@ -6,35 +6,9 @@ import sys
 
 import pytest
 
-from abcnb.__main__ import main
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capsys):
-    """The command line in an empty folder: arguments to (exit status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["abcnb", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        written = capsys.readouterr()
-        return end.value.code or 0, written.out, written.err
-
-    return run
-
-
-def assert_refused(outcome, *told):
-    """Exit status 2 and one line that says what was expected and what came."""
-    code, out, err = outcome
-    assert code == 2, (code, out, err)
-    assert out == ""
-    assert len(err.splitlines()) == 1 and err.endswith("\n"), err
-    for text in told:
-        assert text in err
+from tests.conftest import assert_refused
 
 
 def python_m(folder, *arguments):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from abcnb.devices import pick_device
+from abcnb.devices import hardware, pick_device
 
 
 def test_pick_device_without_cuda(monkeypatch):
@@ -26,3 +26,10 @@ def test_pick_device_refuses_a_cuda_device_that_is_not_there(monkeypatch, name):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match=name):
         pick_device(name)
+
+
+def test_a_processor_is_named_with_its_threads(monkeypatch):
+    name = hardware(torch.device("cpu"))
+    assert name.endswith(f", {torch.get_num_threads()} thread(s)") and len(name.split(", ")[0]) > 2
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"card of {device}")
+    assert hardware(torch.device("cuda:1")) == "card of cuda:1"

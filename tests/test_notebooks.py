@@ -42,18 +42,8 @@ def abc(repository):
 def nbval(notebook, *options):
     """Run every cell of a notebook by nbval, in the notebook's folder; returns the finished process."""
     options = [*options, "--nbval-current-env", "--nbval-sanitize-with", SANITIZE, "--nbval-cell-timeout=120"]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-qx",
-        "--color=no",
-        "-n0",
-        "-p",
-        "no:cacheprovider",
-        *options,
-        notebook,
-    ]
+    options += ["-n0", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-qx", "--color=no", *options, notebook]
     return subprocess.run(map(str, command), cwd=notebook.parent, capture_output=True, text=True, timeout=600)
 
 

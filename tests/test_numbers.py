@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from abcnb.numbers import Sampler, numbers_of_length, split_numbers
+from abcnb.numbers import Sampler, TrainingData, numbers_of_length, split_numbers
 from abcnb.tasks import digits_of, get_task
+from abcnb.tokens import decode
 
 LARGEST = 1_048_576  # 2^20
 
@@ -236,3 +237,62 @@ def test_long_numbers_reach_twice_the_training_length_and_keep_to_the_split(task
 def test_long_numbers_need_room():
     with pytest.raises(ValueError, match="at least 13"):
         Sampler(get_task("addition"), "long", 7)
+
+
+# Batches
+
+
+def written_numbers(batch):
+    """The numbers of sources such as `$0123+0456&`."""
+    return {int(part) for row in batch.source for part in decode(row).strip("$&").split("+")}
+
+
+def test_batches_hold_training_numbers_and_validation_held_out_ones(held_out):
+    data = TrainingData("addition", "uniform")
+    train, validation = data.train(300, generator()), data.validation(300, generator())
+    assert not written_numbers(train) & held_out and written_numbers(validation) <= held_out
+    assert train.source.shape == (300, len(train.layout)) and train.layout.width == data.width == 7
+    for batch in (train, validation):
+        for source, target in zip(batch.source, batch.target, strict=True):
+            a, b = decode(source).strip("$&").split("+")
+            assert int(decode(target)[:-1][::-1]) == int(a) + int(b)
+
+
+@pytest.mark.parametrize(
+    "arguments, width",
+    [
+        (("successor",), 7),
+        (("successor", "uniform"), 7),
+        (("addition", "long"), 13),
+        (("addition", "even", 21), 21),
+        (("parity",), 21),
+        ((get_task("addition", 2), "even"), 21),
+    ],
+)
+def test_the_width_has_room_for_numbers_and_results(arguments, width):
+    data = TrainingData(*arguments)
+    assert data.width == width
+    assert data.train(4, generator()).layout.width == width
+
+
+def test_batches_are_of_the_form_and_generator_that_are_asked_for():
+    data = TrainingData("addition", form="aligned")
+    first, again = data.train(20, generator(1)), data.train(20, generator(1))
+    assert torch.equal(first.source, again.source) and torch.equal(first.target, again.target)
+    assert not torch.equal(first.source, data.train(20, generator(2)).source)
+    assert all(decode(row).startswith("$+") for row in first.source)
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("sums",), "expected a task among"),
+        (("addition", "odd"), "expected training numbers among"),
+        (("addition", "even", 6), "expected a width of at least 7 digits"),
+        (("successor", "carry"), "'carry' numbers are for addition"),
+        (("successor", "even", 0, "aligned"), "written in forms natural, got 'aligned'"),
+    ],
+)
+def test_training_data_that_cannot_be(arguments, told):
+    with pytest.raises(ValueError, match=told):
+        TrainingData(*arguments)

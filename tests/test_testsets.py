@@ -8,7 +8,15 @@ import torch
 
 from abcnb.numbers import split_numbers
 from abcnb.tasks import TASKS, get_task
-from abcnb.testsets import HARD_SAMPLES, count_random, hard_cases, hard_operands, random_operands
+from abcnb.testsets import (
+    HARD_SAMPLES,
+    TEST_SETS,
+    count_random,
+    hard_cases,
+    hard_operands,
+    random_operands,
+    sample_count,
+)
 
 
 @contextmanager
@@ -270,3 +278,13 @@ def test_every_task_has_distinct_repeatable_cases(task, length):
 def test_impossible_hard_test_sets(length, samples):
     with pytest.raises(ValueError, match="expected a length and a sample count of at least 1"):
         hard_operands(get_task("addition"), length, samples)
+
+
+@pytest.mark.parametrize("test_set", ["random", "hard"])
+@pytest.mark.parametrize("task, length", [("successor", 1), ("successor", 6), ("addition", 20), ("parity", 2)])
+def test_how_many_samples_a_test_set_has_is_known_by_its_name(test_set, task, length):
+    chosen = get_task(task)
+    for samples in (7, 1000):
+        assert sample_count(chosen, length, samples, test_set) == len(
+            TEST_SETS[test_set](chosen, length, samples)[0]
+        )

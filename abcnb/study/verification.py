@@ -1,8 +1,8 @@
 """Whether the committed rows are still what this code measures: the committed models, evaluated again.
 
-The committed models are a few of those behind the rows, their weights in half precision. Rounding moves a model that is
-wrong now and then by a few digits, so a cell agrees if its row has the same counts, or if both are wrong in so few
-digits that rounding explains it (`TOLERANCE` of all digits).
+The committed models are a few of those behind the rows, their weights in half precision. Rounding tips a few digits of
+a model that hardly knows them one way or the other. So a row without a wrong digit must come out again exactly, and any
+other with as many wrong digits up to `TOLERANCE` of all. (Other samples would differ by several times that.)
 """
 
 import json
@@ -20,7 +20,7 @@ from abcnb.testsets import HARD_SAMPLES
 
 CELLS = (("random", 6), ("random", 60), ("hard", 6), ("hard", 20), ("hard", 60))
 SAMPLES = {"random": 10_000, "hard": HARD_SAMPLES}  # as asked for; a test set may have fewer
-TOLERANCE = 1e-4
+TOLERANCE = 5e-4
 
 
 def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> tuple[int, list[str]]:
@@ -48,7 +48,7 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
                 row.correct,
                 row.wrong_digits,
             )
-            if exact or (score.samples == row.samples and off <= TOLERANCE):
+            if exact or (score.samples == row.samples and row.wrong_digits and off <= TOLERANCE):
                 agreed, same = agreed + 1, same + exact
             else:
                 disagreements.append(

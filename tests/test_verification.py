@@ -1,0 +1,50 @@
+"""Committed rows are compared with what this code measures."""
+
+import json
+
+import pytest
+
+from abcnb.study import results
+from abcnb.study.fingerprint import fingerprint
+from abcnb.study.store import commit_run
+from abcnb.study.verification import stamp_rows, verify
+
+
+@pytest.fixture
+def reports(vanilla_run, tmp_path):
+    """A committed model with a row of its hard cases and its curve."""
+    commit_run(vanilla_run, tmp_path / "models")
+    score = vanilla_run.evaluate(6, 1000, "hard")
+    results.record(tmp_path / "results" / "accuracy.csv", [results.row(vanilla_run, "hard", score)])
+    results.record(tmp_path / "results" / "learning.csv", results.learning_rows(vanilla_run))
+    return tmp_path
+
+
+def change(reports, **values):
+    file = reports / "results" / "accuracy.csv"
+    results.read(file).assign(**values).to_csv(file, index=False)
+
+
+def test_a_row_that_comes_out_again_agrees(reports):
+    told = []
+    assert verify(reports, told.append) == (1, [])
+    assert len(told) == 1 and told[0].startswith("successor vanilla seed 0: ")
+
+
+@pytest.mark.parametrize("values", [{"wrong_digits": 3, "correct": 500}, {"samples": 7}])
+def test_a_row_that_does_not_is_named_with_both_counts(reports, values):
+    change(reports, **values)
+    agreed, (line,) = verify(reports)
+    assert agreed == 0 and line.startswith("successor vanilla seed 0, hard 6: committed ")
+    assert all(str(value) in line.partition(", now ")[0] for value in values.values())
+
+
+def test_rows_and_models_are_stamped_with_this_code(reports, vanilla_run):
+    change(reports, code="unknown")
+    metrics = reports / "models" / vanilla_run.experiment.digest / "metrics.json"
+    metrics.write_text(json.dumps(json.loads(metrics.read_text()) | {"code": "unknown"}))
+    before = results.read(reports / "results" / "accuracy.csv")
+    assert stamp_rows(reports) == 1 + len(results.learning_rows(vanilla_run))
+    after = results.read(reports / "results" / "accuracy.csv")
+    assert set(after["code"]) == {fingerprint()} and json.loads(metrics.read_text())["code"] == fingerprint()
+    assert before.drop(columns="code").equals(after.drop(columns="code"))
