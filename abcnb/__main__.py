@@ -367,6 +367,9 @@ def reports_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Execute again, and use no model, curve or line committed in reports/.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Train live where a notebook does that (some ten minutes in all).")
+    ] = False,
     write_back: Annotated[
         bool, typer.Option("--write-back", help="Put the new outputs into the committed files too.")
     ] = False,
@@ -384,7 +387,7 @@ def reports_command(
     if clean:
         failures = clean_all()
     else:
-        execution = Execution(preset, runs, reports, device, fresh)
+        execution = Execution(preset, runs, reports, device, fresh, live)
         failures = write_reports(execution, numbers.replace(",", " ").split(), write_back)
         print(execution.pages() / "index.html")
     for failure in failures:

@@ -111,6 +111,7 @@ class Execution:
         runs, reports: folders of trained models and of committed results.
         device: `auto`, `cpu` or `cuda`.
         fresh: execute what is current too, and use no model, curve or line committed under reports/.
+        live: train before the reader's eyes where a notebook does that, which takes minutes; else show stored models.
     """
 
     preset: str
@@ -118,6 +119,7 @@ class Execution:
     reports: Path
     device: str = "auto"
     fresh: bool = False
+    live: bool = False
 
     def __post_init__(self):
         if self.preset not in PRESETS:
@@ -140,6 +142,7 @@ class Execution:
             "runs_dir": str(self.runs.resolve()),
             "reports_dir": str(self.reports.resolve()),
             "stored": not self.fresh,
+            "live": self.live,
         }
         known = papermill.inspect_notebook(str(file))
         return {name: value for name, value in common.items() if name in known}
