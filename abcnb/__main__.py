@@ -1,7 +1,4 @@
-"""The command line, `python -m abcnb`: fit, evaluate, predict, runs, keep, reproduce, sweep, table, reports.
-
-`hero` draws the figure of the README, `bench` measures speed.
-"""
+"""The command line, `python -m abcnb`; `--help` lists the commands."""
 
 import json
 import sys
@@ -15,7 +12,7 @@ from abcnb.devices import pick_device
 from abcnb.evaluation import evaluate_kinds
 from abcnb.files import write_atomically
 from abcnb.study import results
-from abcnb.study.fingerprint import older
+from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.methods import METHODS, PRESETS, experiment
 from abcnb.study.published import LENGTHS
 from abcnb.study.runs import Run, evaluations_of, fit, is_finished, load_run
@@ -151,8 +148,8 @@ def evaluate_command(
     runs: Runs = Path("runs"),
 ):
     """Exact match of a trained model by length."""
-    if by_kind and (as_json or test_set != "hard"):
-        raise ValueError("expected --by-kind with --test-set hard and without --json: it is of the hard cases")
+    if by_kind and (as_json or fresh or test_set != "hard"):
+        raise ValueError("expected --by-kind with --test-set hard alone, without --json and --fresh")
     torch.set_num_threads(threads)
     found, measured, where = _find(run, runs), _numbers(lengths), pick_device(device)
     if by_kind:
@@ -305,7 +302,9 @@ def sweep_command(
     csv = reports.resolve() / "results" / "accuracy.csv"
     experiments, tests = wanted.experiments, (wanted.lengths, wanted.samples, wanted.hard_samples)
     if missing:
-        experiments = results.unmeasured(results.read(csv), experiments, evaluations_of(*tests))
+        rows = results.read(csv)
+        rows = rows[rows["code"] == fingerprint()] if fresh else rows
+        experiments = results.unmeasured(rows, experiments, evaluations_of(*tests))
         print(f"{len(experiments)} of {len(wanted.experiments)} experiments lack rows in {csv}")
         if not experiments:
             return
@@ -315,6 +314,8 @@ def sweep_command(
         device = "cpu"  # Ray does not hide the cards from a task without a share of one
     place = open_engine(engine, workers, address, gpu_share)
     failures = run_all(experiments, runs.resolve(), csv, *tests, place, device, fresh)
+    table = results.read(csv)
+    _note(set(table[table["run"].isin([e.digest for e in wanted.experiments])]["code"]))
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
     if failures:
@@ -344,7 +345,6 @@ def verify_command(
     stamp: Annotated[
         bool, typer.Option("--stamp", help="Where all agrees, give the committed rows this code's fingerprint.")
     ] = False,
-    runs: Runs = Path("runs"),
     reports: Annotated[Path, typer.Option(help="Of models/ and results/.")] = Path("reports"),
 ):
     """Evaluate the committed models with this code and compare with the committed rows."""

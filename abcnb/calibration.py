@@ -81,9 +81,15 @@ class CalibrationConfig:
         _choice("layer", self.layer, ("last", "each"))
         _choice("empty_head", self.empty_head, ("transparent", "strongest"))
         _choice("closed_rows", self.closed_rows, CLOSED_ROW_RULES)
-        for directions in (self.directions_cross, self.directions_self):
-            if not directions or set(directions) - set(DIRECTION_NAMES):
-                raise ValueError(f"expected directions among {sorted(DIRECTION_NAMES)}, got {directions}")
+        for name in ("directions_cross", "directions_self"):
+            directions = getattr(self, name)
+            if (
+                not isinstance(directions, (tuple, list))
+                or not directions
+                or set(directions) - set(DIRECTION_NAMES)
+            ):
+                raise ValueError(f"expected {name} as a tuple from {sorted(DIRECTION_NAMES)}, got {directions!r}")
+            object.__setattr__(self, name, tuple(directions))
         if not 0 <= self.min_support <= 1:
             raise ValueError(f"expected min_support from 0 to 1, got {self.min_support}")
 

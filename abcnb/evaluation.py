@@ -34,7 +34,7 @@ class Score:
         samples, correct: how many were tried and matched whole.
         wrong_digits: output tokens, over all samples, that teacher forcing got wrong.
         digits: output tokens over all samples, end tokens included.
-        code, date: of a score that was kept, the fingerprint of the code behind it and the day it was measured.
+        code, date: of a stored score, the fingerprint of the code that produced it, and the day it was measured.
     """
 
     length: int
@@ -125,7 +125,7 @@ def evaluate(
     that numbers no longer than those of training look like those of training.
 
     Raises:
-        ValueError: unknown test set.
+        ValueError: an unknown test set, or a length or sample count below 1.
     """
     if test_set not in TEST_SETS:
         raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")

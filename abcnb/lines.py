@@ -286,6 +286,8 @@ def cross_window(heads: int, segments: int, w: int = 1, sides: str = "past") -> 
 
     Source: paper, appendix C.4 "Windowed Attention Biasing".
     """
+    if heads < 1 or segments < 1:
+        raise ValueError(f"expected heads and segments of at least 1, got {heads} and {segments}")
     if w < 0 or sides not in ("past", "both"):
         raise ValueError(f"expected w ≥ 0 and sides 'past' or 'both', got {w} and {sides!r}")
     offsets = range(-w, w + 1) if sides == "both" else range(-w, 1)

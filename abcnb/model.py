@@ -72,8 +72,8 @@ class ModelConfig:
         if self.max_position < 1 or self.rotary_width < 0:
             raise ValueError(f"expected a max_position of at least 1 and a rotary_width of at least 0, got {self}")
         for part in fields(self):
-            is_of_a_scheme = part.name in OF_SCHEMES and part.name not in _read_by(SCHEMES[self.position])
-            if is_of_a_scheme and getattr(self, part.name) != part.default:
+            unread = part.name in OF_SCHEMES and part.name not in read_by(SCHEMES[self.position])
+            if unread and getattr(self, part.name) != part.default:
                 raise ValueError(
                     f"expected {part.name}={part.default} with {self.position!r} positions, which do not read it, "
                     f"got {getattr(self, part.name)}"
@@ -82,16 +82,17 @@ class ModelConfig:
     def positions(self) -> Positions:
         """The position scheme, with the parameters that it reads."""
         scheme = SCHEMES[self.position]
-        return scheme(**{name: getattr(self, name) for name in _read_by(scheme)})
+        return scheme(**{name: getattr(self, name) for name in read_by(scheme)})
 
 
-OF_SCHEMES = ("period", "random_phase", "relative_clip", "rotary_width", "max_position")
-
-
-def _read_by(scheme: type[Positions]) -> list[str]:
+def read_by(scheme: type[Positions]) -> list[str]:
     """The fields of `ModelConfig` that a scheme's constructor takes."""
     names = {part.name for part in fields(ModelConfig)}
     return [name for name in inspect.signature(scheme).parameters if name in names]
+
+
+# The fields of `ModelConfig` that position schemes alone read.
+OF_SCHEMES = {name for scheme in SCHEMES.values() for name in read_by(scheme)} - {"d_model", "heads"}
 
 
 @dataclass
@@ -268,9 +269,11 @@ class Transformer(nn.Module):
 
     Attributes:
         history: the validations of its training, in order; empty for a model that was not trained here.
+        trained_on: the task, base and form that it was trained on; empty where that is not known.
 
     Raises:
-        ValueError: as many biases as neither one nor the decoder's layers, or a bias for other heads.
+        ValueError: the number of biases is neither one nor the number of decoder layers, or a bias is for another
+            number of heads.
     """
 
     def __init__(
@@ -294,6 +297,7 @@ class Transformer(nn.Module):
         self.config = config
         self.self_biases, self.cross_biases = self_biases, cross_biases
         self.history: list[dict] = []
+        self.trained_on = ""
         self.embedding = nn.Embedding(vocabulary_size, config.d_model)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         self.positions = config.positions()

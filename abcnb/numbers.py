@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import torch
 
+from abcnb.devices import pick_device
 from abcnb.tasks import LARGEST, Batch, Operands, Task, digits_of, get_task, length_of
 
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
@@ -164,13 +165,14 @@ class TrainingData:
         width: digits that operands are padded to; 0 is the least that training numbers and their results take, one
             more than the training length at least.
         form: how sources are written, one of the task's forms.
-        device: where batches are made.
+        device: where batches are made: `auto`, `cpu`, `cuda`, or a torch device.
 
     Attributes:
         task, numbers, width, form, device: as given, the width resolved.
 
     Raises:
-        ValueError: an unknown task, form or kind of numbers, or a width too small for the results.
+        ValueError: an unknown task, form or kind of numbers, a width too small for the results, or a device that this
+            machine does not have.
     """
 
     def __init__(
@@ -182,10 +184,11 @@ class TrainingData:
         device: torch.device | str = "cpu",
     ):
         self.task = get_task(task) if isinstance(task, str) else task
-        self.numbers, self.form, self.device = numbers, form, torch.device(device)
+        self.numbers, self.form = numbers, form
+        self.device = pick_device(device) if isinstance(device, str) else device
         self.width = width or training_width(self.task, numbers)
-        self._train = Sampler(self.task, numbers, self.width, device=device)
-        self._held_out = Sampler(self.task, numbers, self.width, held_out=True, device=device)
+        self._train = Sampler(self.task, numbers, self.width, device=self.device)
+        self._held_out = Sampler(self.task, numbers, self.width, held_out=True, device=self.device)
         self._layout = self.task.layout(self.width, form).to(self.device)
 
     def _batch(self, sampler: Sampler, size: int, generator: torch.Generator) -> Batch:

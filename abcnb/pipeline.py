@@ -6,6 +6,8 @@
     model = retrain(data, lines)          a new Transformer that sees nothing else
     evaluate(model, data, [6, 20, 60])    exact match at lengths it never met
 
+`adapt` (LoRA) and `attention_of` (what `calibrate` averages) stand beside these for comparisons and figures.
+
 Windows written by hand (ABS) are lines too: `retrain(data, windows(heads=8, segments=1))`. What trains a model for the
 tables (`study.runs`) calls these same functions and adds folders, checkpoints and locks.
 
@@ -69,9 +71,23 @@ def new_model(
         return model
 
 
+def check_data(data: TrainingData, model: Transformer | None = None) -> None:
+    """Refuse what is no training data, or data of another task than a model was trained on.
+
+    Raises:
+        ValueError: says what was expected and what came.
+    """
+    if not isinstance(data, TrainingData):
+        raise ValueError(f"expected TrainingData, such as abcnb.TrainingData('successor'), got {data!r}")
+    asked = f"{data.task.name} in base {data.task.base}, {data.form} form"
+    if model is not None and model.trained_on not in ("", asked):
+        raise ValueError(f"expected data of what the model was trained on, {model.trained_on}, got {asked}")
+
+
 def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
     """Train a new model on `data.device`; `watch` as of `training.train`."""
     model = model.to(data.device)
+    model.trained_on = f"{data.task.name} in base {data.task.base}, {data.form} form"
     model.history = train(model, data, training, seed, **watch)
     return model.eval()
 
@@ -79,7 +95,7 @@ def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, s
 def interpolate(
     data: TrainingData, model: ModelConfig = PLAIN, training: TrainingConfig = TRAINING, seed: int = 0, **watch
 ) -> Transformer:
-    """A plain model, trained until it is right at the lengths it was trained on.
+    """A plain model, trained for `training.steps` steps; with enough of them it is right at its training lengths.
 
     Args:
         data: what it is trained on.
@@ -91,6 +107,7 @@ def interpolate(
     Returns:
         The model in evaluation mode; its `history` holds the validations.
     """
+    check_data(data)
     return _trained(new_model(data.task, model, seed), data, training, seed, **watch)
 
 
@@ -107,6 +124,7 @@ def attention_of(
 
     Source: paper, appendix D, step 1.
     """
+    check_data(data, model)
     generator = torch.Generator(device=data.device).manual_seed(seed + 2)
     batches = [data.train(CALIBRATION_BATCH_SIZE, generator) for _ in range(CALIBRATION_BATCHES)]
     return average_attention(model, batches, what)
@@ -137,7 +155,7 @@ def retrain(
     seed: int = 0,
     **watch,
 ) -> Transformer:
-    """A new model that attends only to cells on the lines.
+    """A new model whose attention is restricted to the cells on the lines; a head without lines sees everything.
 
     Args:
         data: what it is trained on.
@@ -146,7 +164,19 @@ def retrain(
 
     Returns:
         The model in evaluation mode; its `history` holds the validations.
+
+    Raises:
+        ValueError: what came is no such lines, or they were found on a source with another number of operands.
     """
+    check_data(data)
+    if not isinstance(lines, (Calibration, Biases)):
+        raise ValueError(f"expected what calibrate() or windows() returns, got {type(lines).__name__}")
+    segments = data.task.layout(data.width, data.form).segments
+    if isinstance(lines, Calibration) and lines.average.layout.segments != segments:
+        raise ValueError(
+            f"expected lines found on a source with {segments} operands, as {data.task.name} has, got lines of a "
+            f"source with {lines.average.layout.segments}"
+        )
     biases = Biases(lines.self_biases, lines.cross_biases)
     return _trained(new_model(data.task, model, seed, biases), data, training, seed, **watch)
 
@@ -169,6 +199,7 @@ def adapt(
         biases: added to its attention, such as those of `calibrate`.
         training, seed, **watch: as of `interpolate`.
     """
+    check_data(data, plain)
     model = new_model(data.task, plain.config, seed, biases, plain.state_dict(), lora)
     return _trained(model, data, training, seed, **watch)
 
@@ -176,7 +207,7 @@ def adapt(
 def evaluate(
     model: Transformer,
     data: TrainingData,
-    lengths: Sequence[int],
+    lengths: Sequence[int] | int,
     samples: int = 10_000,
     test_set: str = "random",
 ) -> list[Score]:
@@ -185,13 +216,18 @@ def evaluate(
     Args:
         model: any trained model.
         data: what it was trained on: its task, form and width.
-        lengths: of the operands, in digits.
-        samples: the most for each length.
+        lengths: of the operands, in digits; one or several.
+        samples: at most this many per length; of hard cases, split evenly among their kinds, at least one of each.
         test_set: `random` or `hard`.
 
     Raises:
-        ValueError: unknown test set, or a length or sample count below 1.
+        ValueError: an unknown test set, no length, a length or sample count that is not a whole number of at least
+            1, or data of another task than the model's.
     """
+    check_data(data, model)
+    lengths = [lengths] if isinstance(lengths, int) else list(lengths)
+    if not lengths:
+        raise ValueError("expected at least one length, got none")
     return [
         evaluation.evaluate(model, data.task, data.form, length, samples, test_set, data.width)
         for length in lengths

@@ -1,9 +1,9 @@
 """The two test sets: random digits, and hard cases.
 
 **random**: distinct samples whose operands have exactly `length` digits. Up to six digits they are held-out numbers,
-which no model was trained on. Longer than every number's length up to 2^20 they are drawn from all numbers, so some
-of the first such length were trained on as `uniform`: of seven decimal digits 0.5%, but in base 3 (13 digits) or 12
-(6) a third. Tests of two operands do not repeat pairs of training.
+which no model was trained on. Longer operands are drawn from all numbers, so a few of the shortest may have been
+trained on as `uniform` numbers (0.5% at seven decimal digits, a third at 13 digits in base 3 and at six in base 12),
+and those of up to twelve digits as `long` ones. Pairs are not compared with training pairs, but hardly ever coincide.
 
 **hard**: inputs in which what one place hands to the next travels far. Random digits almost never carry far, so a
 model can be right on 99.99% of them and wrong on 99…9 + 1. Every task has a few kinds of hard cases, in equal parts;
@@ -89,8 +89,10 @@ def _numbers_are_few(task: Task, length: int) -> bool:
 
 def check_test_request(length: int, samples: int) -> None:
     """Refuse a test set without digits or samples."""
-    if length < 1 or samples < 1:
-        raise ValueError(f"expected a length and a sample count of at least 1, got {length} and {samples}")
+    if not (isinstance(length, int) and isinstance(samples, int)) or length < 1 or samples < 1:
+        raise ValueError(
+            f"expected a length and a sample count that are whole numbers of at least 1, got {length} and {samples}"
+        )
 
 
 def seeded_generator(task: Task, length: int, test_set: str) -> torch.Generator:
@@ -270,7 +272,7 @@ _PAIRS = {
 
 
 def hard_cases(task: Task, length: int, samples: int = HARD_SAMPLES) -> dict[str, Operands]:
-    """Hard cases by their kind: distinct samples, seeded by task and length.
+    """Hard cases by kind, seeded by task and length; samples are distinct within a kind.
 
     Numbers of up to six digits may be among those of training.
 

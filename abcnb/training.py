@@ -1,4 +1,4 @@
-"""The training loop: step, schedule, progress, checkpoint, resume, stop rule. It knows no task and no method.
+"""The training loop: step, schedule, progress, checkpoint, resume, stop rule; the same for every task and method.
 
 Interrupted and called again with the same folder, training goes on from its last checkpoint and, on a CPU,
 ends bit-equal to an uninterrupted run.
@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol
 
@@ -60,6 +60,10 @@ class TrainingConfig:
     compile: bool = False
 
     def __post_init__(self):
+        for part in fields(self):
+            value, kind = getattr(self, part.name), type(part.default)
+            if not isinstance(value, (int, float) if kind is float else kind):
+                raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
         if min(self.steps, self.batch_size, self.validate_every, self.validation_samples) < 1:
             raise ValueError(f"expected steps, batch_size and validation sizes of at least 1, got {self}")
         if not 0 < self.learning_rate < 1 or self.clip <= 0 or self.warmup_steps < 0:
@@ -125,7 +129,7 @@ def train(
     data: Data,
     config: TrainingConfig,
     seed: int,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     label: str = "training",
     progress: bool = True,
     on_validation: Callable[[list[dict]], None] | None = None,
@@ -157,7 +161,7 @@ def train(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         step, history, seconds = 0, [], 0.0
-        checkpoint = folder / CHECKPOINT if folder else None
+        checkpoint = Path(folder) / CHECKPOINT if folder else None
         if checkpoint and checkpoint.exists():
             step, history, seconds = _resume(checkpoint, model, optimizer, generator)
         started = saved = time.monotonic()

@@ -78,7 +78,9 @@ def test_evaluate_counts_what_the_run_counts(plain, vanilla_run):
 def test_evaluate_refuses_what_is_no_test(plain):
     with pytest.raises(ValueError, match="expected a test set among random, hard, got 'easy'"):
         abcnb.evaluate(plain, VANILLA.data(), [3], 5, "easy")
-    with pytest.raises(ValueError, match="expected a length and a sample count of at least 1"):
+    with pytest.raises(
+        ValueError, match="expected a length and a sample count that are whole numbers of at least 1"
+    ):
         abcnb.evaluate(plain, VANILLA.data(), [0])
 
 
@@ -146,3 +148,51 @@ def test_the_defaults_are_those_that_the_documentation_names():
     assert pipeline.WITH_LINES.random_phase and pipeline.PLAIN.decoder_layers == pipeline.WITH_LINES.decoder_layers
     assert set(abcnb.__all__) >= {"interpolate", "calibrate", "retrain", "evaluate", "TrainingData", "windows"}
     assert all(hasattr(abcnb, name) for name in abcnb.__all__)
+
+
+def test_data_of_another_task_are_refused(plain):
+    addition = abcnb.TrainingData("addition")
+    expected = "expected data of what the model was trained on, successor in base 10, natural form, got addition"
+    for call in (lambda: abcnb.evaluate(plain, addition, [6]), lambda: abcnb.calibrate(plain, addition)):
+        with pytest.raises(ValueError, match=expected):
+            call()
+    with pytest.raises(
+        ValueError, match=r"expected TrainingData, such as abcnb.TrainingData\('successor'\), got 'successor'"
+    ):
+        abcnb.interpolate("successor", VANILLA.model, TINY)
+
+
+def test_lines_of_a_source_with_other_operands_are_refused(plain):
+    lines = abcnb.calibrate(plain, VANILLA.data(), seed=0)
+    with pytest.raises(ValueError, match="expected lines found on a source with 2 operands"):
+        abcnb.retrain(abcnb.TrainingData("addition"), lines, ABC.model, TINY)
+    with pytest.raises(ValueError, match=r"expected what calibrate\(\) or windows\(\) returns, got tuple"):
+        abcnb.retrain(ABC.data(), lines.cross_biases, ABC.model, TINY)
+
+
+def test_one_length_is_as_good_as_a_list_of_one_and_none_is_refused(plain):
+    assert abcnb.evaluate(plain, VANILLA.data(), 3, 5) == abcnb.evaluate(plain, VANILLA.data(), [3], 5)
+    with pytest.raises(ValueError, match="expected at least one length"):
+        abcnb.evaluate(plain, VANILLA.data(), [])
+    with pytest.raises(ValueError, match="whole numbers"):
+        abcnb.evaluate(plain, VANILLA.data(), [3], 1e4)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:0"])
+def test_a_device_that_is_not_there_is_refused(device):
+    if device.startswith("cuda") and torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(ValueError, match="expected a"):
+        abcnb.TrainingData("successor", device=device)
+
+
+@pytest.mark.parametrize("choice", [{"steps": 2.5}, {"learning_rate": "1e-3"}, {"compile": 1}])
+def test_a_training_of_values_of_the_wrong_kind_is_refused(choice):
+    with pytest.raises(ValueError, match=f"expected {next(iter(choice))} as"):
+        TrainingConfig(**choice)
+
+
+def test_windows_without_heads_or_operands_are_refused():
+    for heads, segments in ((0, 1), (8, 0)):
+        with pytest.raises(ValueError, match="expected heads and segments of at least 1"):
+            abcnb.windows(heads, segments)

@@ -265,3 +265,59 @@ def test_a_fresh_score_replaces_one_of_other_code(older_run):
     measured = older_run.evaluate(6, 100, "hard", fresh=True)
     assert measured.code == f"{UNKNOWN}+{fingerprint()}"
     assert older_run.known_score(6, 100, "hard") == measured
+
+
+class Interrupted(Exception):
+    """Raised by a listener, as Ctrl-C would be."""
+
+
+def interrupted_by_other_code(folder, monkeypatch):
+    """A run whose first half was trained by other code."""
+
+    def stop(steps):
+        raise Interrupted
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        patched.setattr("abcnb.study.runs.fingerprint", lambda: "0123456789ab")
+        fit(SMOKE, folder, "cpu", progress=False, listener=stop)
+    assert (folder / SMOKE.digest / "checkpoint.safetensors").is_file()
+
+
+def test_a_run_that_other_code_began_says_so(tmp_path, monkeypatch, vanilla_run):
+    interrupted_by_other_code(tmp_path, monkeypatch)
+    run = fit(SMOKE, tmp_path, "cpu", progress=False)
+    assert run.code == f"0123456789ab+{fingerprint()}" and not (run.folder / "code.txt").exists()
+
+
+def test_a_fresh_run_does_not_go_on_from_the_checkpoint_of_other_code(tmp_path, monkeypatch, vanilla_run):
+    interrupted_by_other_code(tmp_path, monkeypatch)
+    heard = []
+    run = fit(SMOKE, tmp_path, "cpu", progress=False, listener=heard.append, fresh=True)
+    assert run.code == fingerprint() and sum(heard) == SMOKE.training.steps
+    for name, value in vanilla_run.model().state_dict().items():
+        assert torch.equal(run.model().state_dict()[name], value)
+
+
+def test_a_run_whose_metrics_cannot_be_read_can_be_trained_anew(tmp_path, vanilla_run):
+    shutil.copytree(vanilla_run.folder, tmp_path / SMOKE.digest)
+    (tmp_path / SMOKE.digest / "metrics.json").write_text("{")
+    with pytest.raises(ValueError, match="expected a run of this version"):
+        fit(SMOKE, tmp_path, "cpu", progress=False)
+    assert fit(SMOKE, tmp_path, "cpu", progress=False, fresh=True).code == fingerprint()
+    assert (tmp_path / "superseded" / f"{SMOKE.digest}-{UNKNOWN}-1" / "metrics.json").read_text() == "{"
+
+
+def test_a_score_of_weights_that_were_replaced_meanwhile_is_not_kept(tmp_path, monkeypatch, vanilla_run):
+    run = Run(shutil.copytree(vanilla_run.folder, tmp_path / "run"), SMOKE)
+    evaluate = pipeline.evaluate
+
+    def replaced_meanwhile(*arguments):
+        found = evaluate(*arguments)
+        file = run.folder / "metrics.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"code": "0123456789ab"}))
+        return found
+
+    monkeypatch.setattr(pipeline, "evaluate", replaced_meanwhile)
+    with pytest.raises(ValueError, match="trained again meanwhile"):
+        run.evaluate(7, 20)
+    assert run.known_score(7, 20) is None

@@ -114,7 +114,7 @@ def test_bad_directions_are_named():
         ValueError, match=r"integers separated by commas for calibration.directions_self, got 'up'"
     ):
         with_settings(ABC, ["calibration.directions_self=up"])
-    with pytest.raises(ValueError, match="expected directions among"):
+    with pytest.raises(ValueError, match="expected directions_self as a tuple from"):
         with_settings(ABC, ["calibration.directions_self=7"])
 
 

@@ -150,7 +150,9 @@ def test_binary_test_set_of_six_bits():
 
 @pytest.mark.parametrize("length, samples", [(0, 10), (-1, 10), (5, 0)])
 def test_impossible_test_sets(length, samples):
-    with pytest.raises(ValueError, match="expected a length and a sample count of at least 1"):
+    with pytest.raises(
+        ValueError, match="expected a length and a sample count that are whole numbers of at least 1"
+    ):
         random_operands(get_task("addition"), length, samples)
 
 
@@ -276,7 +278,9 @@ def test_every_task_has_distinct_repeatable_cases(task, length):
 
 @pytest.mark.parametrize("length, samples", [(0, 10), (-1, 10), (5, 0)])
 def test_impossible_hard_test_sets(length, samples):
-    with pytest.raises(ValueError, match="expected a length and a sample count of at least 1"):
+    with pytest.raises(
+        ValueError, match="expected a length and a sample count that are whole numbers of at least 1"
+    ):
         hard_operands(get_task("addition"), length, samples)
 
 

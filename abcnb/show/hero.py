@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
-from abcnb.calibration import calibrate_attention
 from abcnb.show.figures.accuracy import draw_accuracy
 from abcnb.show.style import PALETTE, themed
 from abcnb.study import results
@@ -43,7 +42,7 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     task = e.get_task()
     attention = average.cross_attention[-1, HEAD]
     layout = task.layout(WIDE + 1, e.form)
-    bias = calibrate_attention(average, e.calibration).cross_biases[-1](torch.arange(layout.rows), layout)[HEAD]
+    bias = run.biases().cross_biases[-1](torch.arange(layout.rows), layout)[HEAD]
     figure = Figure(figsize=(10, 3.2), dpi=200, layout="constrained")
     axes = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
     _draw_map(axes[0], attention, sns.light_palette(VANILLA, as_cmap=True))

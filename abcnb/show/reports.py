@@ -154,7 +154,13 @@ class Execution:
         sources = [*package.rglob("*.py"), *package.rglob("*.html")]
         parts = [cells, self.parameters(file), _digest(sources, package)]
         if "reports_dir" in self.parameters(file):
-            kinds = ("results/*.csv", "sweeps/*.toml", "models/*/config.json", "models/*/*.safetensors")
+            kinds = (
+                "results/*.csv",
+                "sweeps/*.toml",
+                "models/*/*-[0-9].json",
+                "models/*/metrics.json",
+                "models/*/*.safetensors",
+            )
             parts.append(_digest([known for kind in kinds for known in self.reports.glob(kind)], self.reports))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

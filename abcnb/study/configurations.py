@@ -3,7 +3,8 @@
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from abcnb.model import OF_SCHEMES
+from abcnb.model import OF_SCHEMES, read_by
+from abcnb.positions import SCHEMES
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import METHODS, experiment
 from abcnb.tasks import TASKS
@@ -22,7 +23,7 @@ def values(config: Any, prefix: str = "") -> dict[str, Any]:
         value, key = getattr(config, part.name), f"{prefix}{part.name}"
         if is_dataclass(value):
             found |= values(value, f"{key}.")
-        elif value is not None and not (part.name in OF_SCHEMES and not hasattr(config.positions(), part.name)):
+        elif value is not None and (part.name not in OF_SCHEMES or part.name in read_by(SCHEMES[config.position])):
             found[key] = value
     return found
 
@@ -47,9 +48,10 @@ def resolved(e: Experiment) -> str:
 
 def summary(e: Experiment) -> dict[str, str]:
     """What decides an experiment, by the keys of `TITLES`; empty where a method has no such choice."""
-    c, window, scheme = e.calibration, e.window, e.model.positions()
+    c, window = e.calibration, e.window
     bias = f"window w={window.w}, {window.sides}" if window else e.bias
-    options = [f"{name} {text_of(getattr(e.model, name))}" for name in OF_SCHEMES if hasattr(scheme, name)]
+    of_scheme = [name for name in read_by(SCHEMES[e.model.position]) if name in OF_SCHEMES]
+    options = [f"{name} {text_of(getattr(e.model, name))}" for name in of_scheme]
     found = {
         "steps": f"{e.training.steps:,}",
         "batch": str(e.training.batch_size),

@@ -1,4 +1,4 @@
-"""The fingerprint of the code that decides a number, so that no number is shown as newer than it is.
+"""The fingerprint of the code that determines a number, so that a stale number can be recognised.
 
 It is a hash of the syntax of the modules below: comments, docstrings and layout change nothing, every other change
 does. A run keeps it, and so does every row of the CSV files.
@@ -56,15 +56,15 @@ def fingerprint() -> str:
 
 def joint(trained: str, measured: str) -> str:
     """The fingerprint of a score: of the code that trained the model and, where it is another, that measured it."""
-    return trained if trained == measured else f"{trained}+{measured}"
+    return "+".join(dict.fromkeys([*trained.split("+"), measured]))
 
 
 def older(codes: set[str], switch: str, what: str = "stored results") -> str:
-    """One line on results of other code than this; empty where there are none.
+    """One line saying which results come from other code; empty if none do.
 
     Args:
         codes: fingerprints of the results.
-        switch: what computes anew.
+        switch: the option that recomputes them.
         what: the results' name in the line.
     """
     others = sorted(codes - {fingerprint()})
@@ -73,3 +73,6 @@ def older(codes: set[str], switch: str, what: str = "stored results") -> str:
     return (
         f"Note: {what} are of other code ({', '.join(others)}; this is {fingerprint()}). {switch} computes anew."
     )
+
+
+fingerprint()  # at import: a file that is edited later is not the code that runs

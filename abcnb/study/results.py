@@ -14,7 +14,7 @@ from abcnb.evaluation import Score, percent, wilson_interval
 from abcnb.files import write_atomically
 from abcnb.study.cost import training_flops
 from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import older
+from abcnb.study.fingerprint import UNKNOWN, older
 from abcnb.study.methods import METHODS, settings_of
 from abcnb.study.published import LENGTHS, PUBLISHED, Choice, published
 from abcnb.study.runs import Run
@@ -96,6 +96,8 @@ def read(file: Path) -> pd.DataFrame:
         return pd.DataFrame(columns=columns)
     # A hash may look like a number.
     table = pd.read_csv(file, keep_default_na=False, dtype={"run": str, "settings": str, "code": str, "date": str})
+    if "code" not in table and list(table.columns) == columns[:-2]:  # from before there were fingerprints
+        table = table.assign(code=UNKNOWN, date="")
     if list(table.columns) != columns:
         raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
     return table
@@ -112,11 +114,15 @@ def record(file: Path, rows: list[dict]) -> None:
     with FileLock(file.with_name(f".{file.name}.lock")):
         new = pd.DataFrame(rows, columns=_columns(file))
         old = read(file)
+        if file.name == "learning.csv":  # a run's validations are of one training
+            old = old[~old["run"].isin(new["run"])]
         table = pd.concat([old, new], ignore_index=True) if len(old) else new
         table = table[table["run"] == table.groupby(NAMES)["run"].transform("last")]
         if "samples" in table:
-            table["train_seconds"] = table.groupby(["run", "hardware"])["train_seconds"].transform("last")
-            table = table.sort_values("samples", kind="stable")
+            table["train_seconds"] = table.groupby(["run", "hardware", "code"])["train_seconds"].transform("last")
+            newest = table["code"] == table.groupby(key)["code"].transform("last")
+            table = table.assign(newest=newest).sort_values(["newest", "samples"], kind="stable")
+            table = table.drop(columns="newest")
         table = table.drop_duplicates(key, keep="last").sort_values(key, kind="stable")
         write_atomically(file, lambda name: table.to_csv(name, index=False))
 

@@ -42,6 +42,7 @@ from abcnb.training import CHECKPOINT
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
+BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
 SUPERSEDED = "superseded"
 # Parameters of position schemes by the names that weights were saved under before schemes were classes.
 RENAMED = {
@@ -85,12 +86,12 @@ class Run:
 
     @property
     def metrics(self) -> dict:
-        """Validations, steps, seconds and hardware."""
+        """Validations, steps, seconds, hardware, versions, code and date."""
         return json.loads((self.folder / METRICS).read_text())
 
     @property
     def code(self) -> str:
-        """The fingerprint of the code that trained it."""
+        """The fingerprint of the code that trained it, after that of its interpolating model where it differs."""
         return self.metrics.get("code", UNKNOWN)
 
     def biases(self) -> Biases:
@@ -151,12 +152,16 @@ class Run:
             fresh: measure again what other code than this measured.
         """
         known = self.known_score(length, samples, test_set)
-        if known and not (fresh and known.code != fingerprint()):
+        before = self.metrics
+        code = joint(self.code, fingerprint())
+        if known and not (fresh and known.code != code):
             return known
         model, data = self.model(device), self.experiment.data()
         (measured,) = pipeline.evaluate(model, data, [length], samples, test_set)
-        measured = replace(measured, code=joint(self.code, fingerprint()), date=today())
+        measured = replace(measured, code=code, date=today())
         with FileLock(self.folder / ".lock"):
+            if self.metrics != before:
+                raise ValueError(f"{self.folder} was trained again meanwhile: measure again")
             scores = self._evaluations() | {f"{test_set} {length} {samples}": measured}
             content = json.dumps({key: asdict(score) for key, score in scores.items()}, indent=1)
             write_atomically(self._evaluations_file, lambda name: name.write_text(content))
@@ -244,7 +249,7 @@ def fit(
 ) -> Run:
     """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
 
-    Two processes that ask at once train it once; the second waits.
+    If two processes ask for the same run, one trains it and the other waits.
 
     Args:
         experiment: what to train; ABC first fits the experiment it calibrates.
@@ -254,34 +259,37 @@ def fit(
         listener: called at each validation with the number of steps done since its last call; what it raises
             stops the training, which leaves a checkpoint.
         fresh: set aside a run that other code trained, and train it anew.
+
+    Raises:
+        ValueError: the device is not there, or the stored run is damaged or another experiment's.
     """
     where = pick_device(device)
     folder = runs / experiment.digest
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(runs / f".{experiment.digest}.lock"):
         if is_finished(folder):
-            run = run_of(experiment, folder)
-            if not fresh or run.code == fingerprint():
-                return run
-            _set_aside(run)
-            folder.mkdir()
+            if not fresh or is_usable(experiment, runs, fresh):
+                return run_of(experiment, folder)
+            _set_aside(folder)
+            folder.mkdir(exist_ok=True)
         interpolation = experiment.interpolation
         base = fit(interpolation, runs, device, progress, listener, fresh) if interpolation else None
+        code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
         config = json.dumps(asdict(experiment), indent=1)
         write_atomically(folder / CONFIG, lambda name: name.write_text(config))
-        if experiment.calibration:
+        if experiment.calibration and not (folder / CHECKPOINT).exists():
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
         watch = {"folder": folder, "progress": progress, "on_validation": _steps_since(listener)}
         watch["label"] = f"{experiment.task} {experiment.method} seed {experiment.seed}"
-        how = (experiment.model, experiment.training, experiment.seed)
+        watch |= {"training": experiment.training, "seed": experiment.seed}
         data, biases = experiment.data(where), run.biases()
         if experiment.lora:
-            model = pipeline.adapt(data, base.model(), experiment.lora, biases, *how[1:], **watch)
+            model = pipeline.adapt(data, base.model(), experiment.lora, biases, **watch)
         elif biases == NO_BIASES:
-            model = pipeline.interpolate(data, *how, **watch)
+            model = pipeline.interpolate(data, experiment.model, **watch)
         else:
-            model = pipeline.retrain(data, biases, *how, **watch)
+            model = pipeline.retrain(data, biases, experiment.model, **watch)
         weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
         write_atomically(folder / WEIGHTS, lambda name: save_file(weights, name))
         metrics = {
@@ -292,22 +300,42 @@ def fit(
             "device": where.type,
             "hardware": hardware(where),
             "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
-            "code": joint(base.code, fingerprint()) if base else fingerprint(),
+            "code": code,
             "date": today(),
         }
         content = json.dumps(metrics, indent=1)
         write_atomically(folder / METRICS, lambda name: name.write_text(content))
         (folder / CHECKPOINT).unlink(missing_ok=True)
+        (folder / BEGUN).unlink(missing_ok=True)
     return run
 
 
-def _set_aside(run: Run) -> None:
-    """Move a run out of the way, under a name that tells whose code it is of."""
-    folder = run.folder.parent / SUPERSEDED
-    folder.mkdir(exist_ok=True)
-    name = f"{run.experiment.digest}-{run.code}"
-    free = next(folder / f"{name}-{n}" for n in count(1) if not (folder / f"{name}-{n}").exists())
-    run.folder.rename(free)
+def _begin(folder: Path, code: str, fresh: bool) -> str:
+    """The fingerprint of the training that begins or goes on in a folder; a checkpoint of other code shows in it."""
+    begun, checkpoint = folder / BEGUN, folder / CHECKPOINT
+    if checkpoint.exists():
+        before = begun.read_text() if begun.exists() else UNKNOWN
+        if fresh and before != code:
+            checkpoint.unlink()
+        else:
+            code = "+".join(dict.fromkeys([*before.split("+"), *code.split("+")]))
+    write_atomically(begun, lambda name: name.write_text(code))
+    return code
+
+
+def _set_aside(folder: Path) -> None:
+    """Move a run out of the way, under a name that says which code trained it."""
+    superseded, name = folder.parent / SUPERSEDED, f"{folder.name}-{code_of(folder)}"
+    superseded.mkdir(exist_ok=True)
+    folder.rename(next(free for n in count(1) if not (free := superseded / f"{name}-{n}").exists()))
+
+
+def code_of(folder: Path) -> str:
+    """The fingerprint of the code that trained a finished run; unknown where its metrics cannot be read."""
+    try:
+        return json.loads((folder / METRICS).read_text()).get("code", UNKNOWN)
+    except (OSError, ValueError, AttributeError):
+        return UNKNOWN
 
 
 def _steps_since(listener: Callable[[int], None] | None) -> Callable[[list[dict]], None] | None:
@@ -323,13 +351,13 @@ def _steps_since(listener: Callable[[int], None] | None) -> Callable[[list[dict]
 
 
 def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:
-    """Whether `fit` would train nothing: there is a finished run, with `fresh` one of this code."""
-    run = Run(runs / experiment.digest, experiment)
-    return is_finished(run.folder) and not (fresh and run.code != fingerprint())
+    """Whether `fit` would return a stored run; with `fresh`, only one trained by this code counts."""
+    folder = runs / experiment.digest
+    return is_finished(folder) and not (fresh and code_of(folder) != fingerprint())
 
 
 def steps_to_do(experiment: Experiment, runs: Path, fresh: bool = False) -> int:
-    """Optimizer steps that `fit` has to account for: of the experiment and of an interpolation not yet there."""
+    """Optimizer steps that `fit` would train, including those of an interpolating model that is not there yet."""
     if is_usable(experiment, runs, fresh):
         return 0
     base = experiment.interpolation

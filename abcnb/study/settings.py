@@ -1,7 +1,6 @@
 """Settings, `key=value`, that change an experiment; keys have dots for nested configs: `training.steps=200`.
 
-Our own 50 lines and no library: OmegaConf reads such lists too, but has no tuples, knows nothing of settings that two
-models share, and its messages would have to be rewritten one by one.
+Written here rather than taken from OmegaConf, which has no tuples and no settings that two models share.
 """
 
 from collections.abc import Sequence

@@ -65,15 +65,23 @@ def _adopt(committed: Path, folder: Path) -> None:
     write_atomically(folder / METRICS, lambda name: name.write_text(json.dumps(metrics, indent=1)))
 
 
+def _is_copy(folder: Path, committed: Path) -> bool:
+    """Whether a folder holds the committed run as it is now."""
+    if not is_finished(folder):
+        return False
+    kept, wanted = (json.loads((place / METRICS).read_text()) for place in (folder, committed))
+    return {name: value for name, value in kept.items() if name != "weights"} == wanted
+
+
 @dataclass(frozen=True)
 class Store:
     """Trained models and measured scores, from the cheapest place that has them.
 
-    A table says in one line where its numbers come from; what is of other code than this is named, once.
+    A table says in one line where its numbers come from; results made by other code are reported once.
 
     Attributes:
         runs: folder of all runs; what is trained lands here.
-        reports: folder of what is committed, or None to use nothing of it, nor runs of other code.
+        reports: folder of what is committed; None uses nothing of it and no run of other code.
         device: `auto`, `cpu` or `cuda`, for training and evaluation.
         progress: show progress bars while training.
     """
@@ -96,8 +104,12 @@ class Store:
             print(line)
 
     def _is_trained(self, experiment: Experiment) -> bool:
-        """Whether there is a run of it that may be used as it is."""
-        return is_usable(experiment, self.runs, self._fresh)
+        """Whether numbers come from a run of it: one that may be used, unless it is older than what is committed."""
+        if not is_usable(experiment, self.runs, self._fresh):
+            return False
+        rows = self._rows("accuracy.csv", experiment)
+        committed_is_newer = rows is not None and set(rows["code"]) == {fingerprint()}
+        return is_usable(experiment, self.runs, fresh=committed_is_newer)
 
     def _committed(self, experiment: Experiment) -> Path:
         return self.reports / "models" / experiment.digest
@@ -116,7 +128,8 @@ class Store:
         folder = self.runs / ROUNDED / experiment.digest
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f".{experiment.digest}.lock"):
-            if not is_finished(folder):
+            if not _is_copy(folder, self._committed(experiment)):
+                shutil.rmtree(folder, ignore_errors=True)
                 _adopt(self._committed(experiment), folder)
         run = run_of(experiment, folder)
         self._say({run.code})
@@ -137,8 +150,8 @@ class Store:
             rows = None if self._is_trained(e) else self._rows("accuracy.csv", e)
             if rows is not None:
                 found |= set(rows[["hardware", "date", "code"]].itertuples(index=False, name=None))
-            elif is_finished(self.runs / e.digest):
-                metrics = Run(self.runs / e.digest, e).metrics
+            elif places := [p for p in (self.runs / e.digest, self.runs / ROUNDED / e.digest) if is_finished(p)]:
+                metrics = Run(places[0], e).metrics
                 found.add((metrics["hardware"], metrics.get("date", ""), metrics.get("code", UNKNOWN)))
         if not found:
             return "Stored: nothing yet."

@@ -40,6 +40,8 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
         e, rows = run.experiment, table[table["run"] == folder.name]
         model, data, same = run.model(), e.data(), 0
         cells = [row for row in rows.itertuples() if (row.test_set, row.length) in CELLS]
+        if not cells:
+            disagreements.append(f"{e.task} {e.method} seed {e.seed}: no committed row to compare with")
         for row in cells:
             (score,) = pipeline.evaluate(model, data, [row.length], SAMPLES[row.test_set], row.test_set)
             off = abs(score.wrong_digits - row.wrong_digits) / score.digits
