@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from abcnb.__main__ import app
 from abcnb.evaluation import Score, percent
 from abcnb.study import results
+from abcnb.study.fingerprint import fingerprint
 from abcnb.study.published import Choice, published
 from abcnb.study.results import COLUMNS, comparison, read, record, score_lines
 from abcnb.study.sweep import read_sweep
