@@ -124,4 +124,4 @@ def test_other_code_is_named_in_one_line_with_what_computes_anew():
     assert older(set(), "--fresh") == older({fingerprint()}, "--fresh") == ""
     line = older({"bbb", fingerprint(), "aaa"}, "--fresh", "curves")
     assert line.count("\n") == 0 and "(aaa, bbb; this is " + fingerprint() in line
-    assert line.startswith("Note: curves are of other code") and "--fresh computes anew" in line
+    assert line.startswith("Note: curves come from other code") and "--fresh computes anew" in line

@@ -178,7 +178,7 @@ def test_results_of_other_code_say_so(abc, committed, repository, tmp_path, caps
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     notes = [line for text in texts(tmp_path / "out.ipynb") for line in text.splitlines() if "other code" in line]
-    assert notes and f"of other code ({fingerprint()}; this is " in notes[0]
+    assert notes and f"from other code ({fingerprint()}; this is " in notes[0]
 
 
 def test_papermill_from_the_shell_with_an_unknown_value(abc, tmp_path):

@@ -70,9 +70,7 @@ def older(codes: set[str], switch: str, what: str = "stored results") -> str:
     others = sorted(codes - {fingerprint()})
     if not others:
         return ""
-    return (
-        f"Note: {what} are of other code ({', '.join(others)}; this is {fingerprint()}). {switch} computes anew."
-    )
+    return f"Note: {what} come from other code ({', '.join(others)}; this is {fingerprint()}). {switch} computes anew."
 
 
 fingerprint()  # at import: a file that is edited later is not the code that runs

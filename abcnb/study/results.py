@@ -356,7 +356,7 @@ def _presets(table: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def made_with(group: pd.DataFrame) -> str:
-    """Preset, seeds, samples and hardware of rows of one preset, and whether they are of other code; in a line."""
+    """Preset, seeds, samples and hardware of rows of one preset, and whether they come from other code; in a line."""
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, sorted(set(group['seed']))))}, at most "
         f"{group['samples'].max():,} samples per length, on {', '.join(sorted(set(group['hardware'])))}. "
