@@ -26,7 +26,7 @@ reports: .venv/notebooks
 	$(BIN)/python -m abcnb reports --preset laptop
 
 test: .venv/everything
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/everything
 	$(BIN)/ruff format --check .
