@@ -50,6 +50,8 @@ class CalibrationConfig:
         min_support: share of the matrix's rows that a line must cross to be kept. Text and code: 0.
         value: bias on kept cells: `centred` on the maximum of the `pool` (text), `raw` (code), or `zero`.
         layer: attention of the `last` decoder layer for all layers (text and code), or of `each` its own.
+        rows: how many of the first output steps the lines are sought in; 0 is all of them (text). The code takes the
+            first 6: with operands padded to 61 digits the later steps of training samples write leading zeros.
         empty_head: a head with no kept line becomes `transparent` (text and code) or keeps its `strongest`
             among those long enough.
         closed_rows: a row that no line reaches becomes `transparent` (code, in effect; silent in the text)
@@ -68,6 +70,7 @@ class CalibrationConfig:
     min_support: float = 0.5
     value: str = "centred"
     layer: str = "last"
+    rows: int = 0
     empty_head: str = "strongest"
     closed_rows: str = "nearest"
 
@@ -92,6 +95,8 @@ class CalibrationConfig:
             object.__setattr__(self, name, tuple(directions))
         if not 0 <= self.min_support <= 1:
             raise ValueError(f"expected min_support from 0 to 1, got {self.min_support}")
+        if self.rows < 0:
+            raise ValueError(f"expected rows of at least 0, got {self.rows}")
 
 
 @dataclass(frozen=True)
@@ -304,15 +309,15 @@ def calibrate_attention(average: AveragedAttention, config: CalibrationConfig) -
     layers = range(len(average.self_attention))
     if config.layer == "last":
         layers = layers[-1:]
-    steps = Steps.all(average.self_attention.shape[-1])
+    rows = config.rows or average.self_attention.shape[-1]
+    selves, crosses = average.self_attention[..., :rows, :rows], average.cross_attention[..., :rows, :]
+    steps = Steps.all(selves.shape[-1])
     families = {
         "self": line_families("self", config.directions_self, config.frame, 1),
         "cross": line_families("cross", config.directions_cross, config.frame, average.layout.segments),
     }
-    self_tables = tuple(line_table(average.self_attention[i], steps, families["self"], config) for i in layers)
-    cross_tables = tuple(
-        line_table(average.cross_attention[i], average.layout, families["cross"], config) for i in layers
-    )
+    self_tables = tuple(line_table(selves[i], steps, families["self"], config) for i in layers)
+    cross_tables = tuple(line_table(crosses[i], average.layout, families["cross"], config) for i in layers)
     return Calibration(
         tuple(to_bias(table, config) for table in self_tables),
         tuple(to_bias(table, config) for table in cross_tables),

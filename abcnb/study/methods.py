@@ -19,6 +19,8 @@ from abcnb.study.settings import differences, sets_both
 from abcnb.tasks import get_task
 from abcnb.training import TrainingConfig
 
+LONGEST = 60  # digits of the paper's longest test
+
 PRESETS = {
     "smoke": "seconds; for tests, its numbers mean nothing",
     "laptop": "real results on two CPU cores",
@@ -67,6 +69,11 @@ COLUMNS = CalibrationConfig(
     empty_head="transparent",
     closed_rows="transparent",
 )
+# The paper's condition: operands padded to the longest test, in training too, so that nothing moves when numbers grow.
+# All choices are those of the authors' code, the rows among them: of 62 output rows it averages the six that write
+# real digits. Over all rows, as in the text, the strongest lines are verticals that the leading zeros make, and no
+# head keeps an anti-diagonal (Addition, seed 10).
+PAPER = replace(COLUMNS, directions_self=(1,), kappa_cross=4.5, kappa_self=0.87, pool="head", rows=6)
 # Ours. Diagonals from an operand's left end are left out: kept beside the anti-diagonals they open digits that
 # are zeros in most training samples and real ones in longer inputs (Addition, seed 10, 12 digits, 500 steps:
 # 74.6% with them, 99.8% without).
@@ -137,6 +144,14 @@ METHODS = {
         COLUMNS,
         told=("where the matrix ends, left and right",),
     ),
+    "abc-paper": Method(
+        "ABC over columns in the paper's condition: operands padded to 61 digits, the code's choices",
+        "none",
+        "calibrated",
+        False,
+        PAPER,
+        told=("where the matrix ends, left and right", "how long the longest test is"),
+    ),
     "abc-places": Method(
         "ABC over places (ours)", "cyclic-places", "calibrated", False, PLACES, told=(OPERANDS, STRUCTURE, PHASES)
     ),
@@ -203,7 +218,15 @@ UNIFORM_WITH_LINES = ("successor", "addition")
 LAPTOP_WIDTH = {("addition", "abc-columns"): 21}
 
 
+# Padded to the longest test (60 digits, 200 bits) as in the paper's condition: steps without and with line biases, of
+# batches a quarter as large, since a step takes eight times as long.
+LAPTOP_PADDED = {"successor": (1000, 600), "addition": (1500, 1500), "parity": (1200, 300), "n-by-1": (2000, 1500)}
+PADDED_BATCH = 64
+
+
 def _laptop(experiment: Experiment, method: Method) -> Experiment:
+    if experiment.method == "abc-paper":
+        return padded(experiment)
     interpolating, with_lines, batch_size = LAPTOP.get(experiment.task, LAPTOP_ELSE)
     has_lines = method.bias in ("window", "calibrated")
     steps = LATER_STEPS if experiment.method in LATER else with_lines if has_lines else interpolating
@@ -214,6 +237,17 @@ def _laptop(experiment: Experiment, method: Method) -> Experiment:
     return replace(experiment, model=model, training=training, train_numbers=numbers, width=width)
 
 
+def padded(experiment: Experiment) -> Experiment:
+    """An experiment of the `laptop` preset in the paper's condition: operands padded to the longest test."""
+    task = get_task(experiment.task)
+    steps = LAPTOP_PADDED.get(experiment.task, (2000, 1500))[experiment.method != "vanilla"]
+    training = TrainingConfig(steps=steps, batch_size=PADDED_BATCH, learning_rate=2e-3)
+    numbers = "uniform" if experiment.method != "vanilla" and experiment.task in UNIFORM_WITH_LINES else "even"
+    model = replace(experiment.model, decoder_layers=2)
+    width = task.digits_at(LONGEST) + 1
+    return replace(experiment, model=model, training=training, train_numbers=numbers, width=width)
+
+
 def _paper(experiment: Experiment, method: Method) -> Experiment:
     task = get_task(experiment.task)
     d_model = 512 if experiment.task == "addition" and method.position == "rotary" else 128
@@ -221,7 +255,7 @@ def _paper(experiment: Experiment, method: Method) -> Experiment:
     steps = 7_000 if method.bias in ("window", "calibrated") else 60_000
     training = TrainingConfig(steps=steps, batch_size=512, learning_rate=1e-4, warmup_steps=1000)
     numbers = "uniform"
-    width = task.digits_at(60) + 1
+    width = task.digits_at(LONGEST) + 1
     return replace(experiment, model=model, training=training, train_numbers=numbers, width=width)
 
 
@@ -309,6 +343,8 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
     if chosen.long:
         longest = LONG_FACTOR * built.get_task().train_length
         built = replace(built, train_numbers="long", width=max(longest + 1, built.width))
+    elif method == "abc-paper" and preset == "laptop":
+        interpolation = padded(interpolation)
     elif built.width != interpolation.width:
         interpolation = replace(interpolation, width=built.width)
     bias = "calibrated" if calibration else "none"
