@@ -15,7 +15,7 @@ from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.methods import METHODS, PRESETS, experiment
 from abcnb.study.published import LENGTHS
-from abcnb.study.runs import Run, evaluations_of, fit, is_finished, load_run
+from abcnb.study.runs import Run, fit, is_finished, load_run
 from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 from abcnb.testsets import TEST_SETS
@@ -140,7 +140,7 @@ def evaluate_command(
     test_set: Annotated[str, typer.Option(help=", ".join(TEST_SETS))] = "random",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     by_kind: Annotated[
-        bool, typer.Option("--by-kind", help="Each kind of the hard cases (--test-set hard) on its own.")
+        bool, typer.Option("--by-kind", help="Each kind of the test set (of hard cases, of padding) on its own.")
     ] = False,
     fresh: Fresh = False,
     device: Device = "auto",
@@ -148,12 +148,12 @@ def evaluate_command(
     runs: Runs = Path("runs"),
 ):
     """Exact match of a trained model by length."""
-    if by_kind and (as_json or fresh or test_set != "hard"):
-        raise ValueError("expected --by-kind with --test-set hard alone, without --json and --fresh")
+    if by_kind and (as_json or fresh):
+        raise ValueError("expected --by-kind without --json and --fresh")
     torch.set_num_threads(threads)
     found, measured, where = _find(run, runs), _numbers(lengths), pick_device(device)
     if by_kind:
-        _print_kinds(found, measured, samples, where)
+        _print_kinds(found, measured, samples, test_set, where)
         return
     scores = [found.evaluate(length, samples, test_set, where, fresh) for length in measured]
     _note({score.code for score in scores})
@@ -165,10 +165,11 @@ def evaluate_command(
         print(json.dumps(line))
 
 
-def _print_kinds(run: Run, lengths: tuple[int, ...], samples: int, device: torch.device) -> None:
+def _print_kinds(run: Run, lengths: tuple[int, ...], samples: int, test_set: str, device: torch.device) -> None:
     e, model = run.experiment, run.model(device)
     for length in lengths:
-        for kind, s in evaluate_kinds(model, e.get_task(), e.form, length, samples, e.train_width).items():
+        kinds = evaluate_kinds(model, e.get_task(), e.form, length, samples, test_set, e.train_width)
+        for kind, s in kinds.items():
             print(f"{length:>8}  {kind:<16} {s.correct:>5} of {s.samples:<5} {s.wrong_digits} wrong digits")
 
 
@@ -289,7 +290,7 @@ def sweep_command(
     fresh: Fresh = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
-    reports: Annotated[Path, typer.Option(help="Folder for results/accuracy.csv.")] = Path("reports"),
+    reports: Annotated[Path, typer.Option(help="Its results/ take the scores.")] = Path("reports"),
 ):
     """Train and evaluate all that a file names; results land in the CSV as they come."""
     from abcnb.study.engines import open_engine
@@ -299,12 +300,12 @@ def sweep_command(
     wanted = read_sweep(spec)
     if engine != "ray":
         pick_device(device)
-    csv = reports.resolve() / "results" / "accuracy.csv"
-    experiments, tests = wanted.experiments, (wanted.lengths, wanted.samples, wanted.hard_samples)
+    csv = reports.resolve() / "results" / f"{wanted.results}.csv"
+    experiments, tests = wanted.experiments, wanted.tests
     if missing:
         rows = results.read(csv)
         rows = rows[rows["code"] == fingerprint()] if fresh else rows
-        experiments = results.unmeasured(rows, experiments, evaluations_of(*tests))
+        experiments = results.unmeasured(rows, experiments, tests)
         print(f"{len(experiments)} of {len(wanted.experiments)} experiments lack rows in {csv}")
         if not experiments:
             return
@@ -313,7 +314,7 @@ def sweep_command(
             raise ValueError(f"expected --gpu-share above 0 for runs on {device}, got 0")
         device = "cpu"  # Ray does not hide the cards from a task without a share of one
     place = open_engine(engine, workers, address, gpu_share)
-    failures = run_all(experiments, runs.resolve(), csv, *tests, place, device, fresh)
+    failures = run_all(experiments, runs.resolve(), csv, tests, place, device, fresh)
     table = results.read(csv)
     _note(set(table[table["run"].isin([e.digest for e in wanted.experiments])]["code"]))
     for failure in failures:

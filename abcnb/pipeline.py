@@ -217,8 +217,8 @@ def evaluate(
         model: any trained model.
         data: what it was trained on: its task, form and width.
         lengths: of the operands, in digits; one or several.
-        samples: at most this many per length; of hard cases, split evenly among their kinds, at least one of each.
-        test_set: `random` or `hard`.
+        samples: at most this many per length, split evenly among the kinds of a test set, at least one of each.
+        test_set: `random`, `hard`, `unequal` or `padded` (`abcnb.testsets`).
 
     Raises:
         ValueError: an unknown test set, no length, a length or sample count that is not a whole number of at least

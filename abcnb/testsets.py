@@ -1,4 +1,6 @@
-"""The two test sets: random digits, and hard cases.
+"""The test sets: random digits, hard cases, operands of unequal length, and more padding than in training.
+
+Each is a dict of kinds, and a kind has samples of one width.
 
 **random**: distinct samples whose operands have exactly `length` digits. Up to six digits they are held-out numbers,
 which no model was trained on. Longer operands are drawn from all numbers, so a few of the shortest may have been
@@ -24,19 +26,28 @@ For N×1 the second operand is any digit. Addition's pairs:
     zeros inside     as above, both operands
     named            99…9 + 1, 1 + 99…9, 99…9 + 99…9, 49…95 + 50…05, 50…0 + 50…0 and, last, 10…0 + 0
 
-Source: paper, appendix B (random numbers, how many); the hard cases are this project's.
+**unequal**: every operand's number of digits is drawn evenly from 1 to `length` (Parity: bits, up to those of the
+longest number), so that two operands hardly ever have the same, and a single one has leading zeros. Short numbers may
+be among those of training.
+
+**padded**: operands drawn as for `random`, with one to twenty leading zeros more than the other test sets have, in
+equal parts.
+
+Source: paper, appendix B (random numbers, how many); the other test sets are this project's.
 """
 
 import math
 import random
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 
 from abcnb.numbers import numbers_of_length, split_numbers
-from abcnb.tasks import LARGEST, Operands, Task, digits_of
+from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
 
 HARD_SAMPLES = 1000
+MORE_ZEROS = 20  # the most leading zeros that `padded` adds
 
 
 def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
@@ -272,7 +283,7 @@ _PAIRS = {
 
 
 def hard_cases(task: Task, length: int, samples: int = HARD_SAMPLES) -> dict[str, Operands]:
-    """Hard cases by kind, seeded by task and length; samples are distinct within a kind.
+    """The `hard` test set by kind, seeded by task and length; samples are distinct within a kind.
 
     Numbers of up to six digits may be among those of training.
 
@@ -298,19 +309,78 @@ def hard_cases(task: Task, length: int, samples: int = HARD_SAMPLES) -> dict[str
         else:
             digits = torch.randint(task.base, (count, 1), generator=generator)
             operands = (operands, digits)[: task.operands]
-        first = first_of_each(torch.cat(operands, 1))
-        operands = tuple(operand[first] for operand in operands)
-        cases[kind] = task.widened(operands, width + 1)
+        cases[kind] = task.widened(_distinct(operands), width + 1)
     return cases
 
 
-def hard_operands(task: Task, length: int, samples: int = HARD_SAMPLES) -> Operands:
-    """The `hard` test set: `hard_cases` of every kind, one after the other."""
-    cases = hard_cases(task, length, samples).values()
-    return tuple(torch.cat(parts) for parts in zip(*cases, strict=True))
+def unequal_operands(task: Task, length: int, samples: int = 1000) -> Operands:
+    """The `unequal` test set: numbers of one to `length` digits, every number of digits as likely as any other.
+
+    At most `samples` of them, all distinct, so that there are fewer of the shortest; seeded by task and length. N×1's
+    second operand is any digit.
+
+    Returns:
+        Operands as digits, units first, padded to `digits_at(length) + 1`.
+    """
+    check_test_request(length, samples)
+    generator = seeded_generator(task, length, "unequal")
+    width = task.digits_at(length)
+    operands = [_any_length(task, samples, width, generator) for _ in range(task.operands)]
+    if task.second_is_digit:
+        operands[1] = torch.randint(task.base, (samples, 1), generator=generator)
+    return task.widened(_distinct(tuple(operands)), width + 1)
 
 
-TEST_SETS = {"random": random_operands, "hard": hard_operands}
+def _any_length(task: Task, count: int, width: int, generator: torch.Generator) -> torch.Tensor:
+    """Digits of numbers whose number of digits is drawn evenly up to `width`, [count, width]."""
+    shortest = length_of(task.minimum, task.base)
+    digits = torch.randint(shortest, width + 1, (count, 1), generator=generator)
+    leading = torch.randint(1, task.base, (count, 1), generator=generator)
+    place = torch.arange(width)
+    numbers = torch.randint(task.base, (count, width), generator=generator).masked_fill(place >= digits, 0)
+    numbers = torch.where(place == digits - 1, leading, numbers)
+    small = torch.randint(task.minimum, task.base**shortest, (count,), generator=generator)
+    return torch.where(digits == shortest, digits_of(small, width, task.base), numbers)
+
+
+def _distinct(operands: Operands) -> Operands:
+    first = first_of_each(torch.cat(operands, 1))
+    return tuple(operand[first] for operand in operands)
+
+
+def padded_cases(task: Task, length: int, samples: int = 1000) -> dict[str, Operands]:
+    """The `padded` test set: `random`'s numbers behind one to twenty more leading zeros, seeded by task and length.
+
+    Args:
+        task: the task.
+        length: digits of the operands.
+        samples: over all kinds, each an equal part of at least one; distinct within a kind.
+
+    Returns:
+        For each number of zeros the operands as digits, units first, padded to `digits_at(length) + 1` and by so many.
+    """
+    check_test_request(length, samples)
+    generator = seeded_generator(task, length, "padded")
+    pools, width = _pools(task, length), task.digits_at(length) + 1
+    cases = {}
+    for zeros in range(1, MORE_ZEROS + 1):
+        rows = _draw_rows(task, length, max(1, samples // MORE_ZEROS), pools, generator)
+        operands = _split_rows(task, rows[first_of_each(rows)], width)
+        cases[f"{zeros} zero{'s' if zeros > 1 else ''}"] = task.widened(operands, width + zeros)
+    return cases
+
+
+def _one_kind(draw: Callable[..., Operands], name: str) -> Callable[..., dict[str, Operands]]:
+    return lambda task, length, samples: {name: draw(task, length, samples)}
+
+
+# Each by its name: called with a task, a length and the most samples, it returns operands by kind.
+TEST_SETS: dict[str, Callable[[Task, int, int], dict[str, Operands]]] = {
+    "random": _one_kind(random_operands, "random"),
+    "hard": hard_cases,
+    "unequal": _one_kind(unequal_operands, "unequal"),
+    "padded": padded_cases,
+}
 
 
 @lru_cache(maxsize=4096)
@@ -318,4 +388,4 @@ def sample_count(task: Task, length: int, samples: int, test_set: str) -> int:
     """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
     if test_set == "random":
         return count_random(task, length, samples)
-    return len(TEST_SETS[test_set](task, length, samples)[0])
+    return sum(len(operands[0]) for operands in TEST_SETS[test_set](task, length, samples).values())

@@ -185,16 +185,16 @@ def test_evaluate_refuses_an_unknown_test_set_or_length(cli, vanilla_run):
     assert_refused(cli("evaluate", vanilla_run.folder, "--lengths", "-3"), "'-3'")
 
 
-def test_evaluate_by_kind_adds_up_to_the_hard_test_set(cli, vanilla_run):
-    _, out, _ = cli(
-        "evaluate", vanilla_run.folder, "--test-set", "hard", "--by-kind", "--lengths", "3", "--samples", "50"
-    )
+@pytest.mark.parametrize("test_set, kinds", [("hard", 5), ("padded", 20), ("unequal", 1)])
+def test_evaluate_by_kind_adds_up_to_the_test_set(cli, vanilla_run, test_set, kinds):
+    options = ["--test-set", test_set, "--lengths", "3", "--samples", "50"]
+    _, out, _ = cli("evaluate", vanilla_run.folder, *options, "--by-kind")
     lines = [line.split() for line in out.splitlines()]
-    assert {line[0] for line in lines} == {"3"} and len(lines) == 5
-    whole = vanilla_run.evaluate(3, 50, "hard")
-    counts = [[int(word) for word in line if word.isdecimal()] for line in lines]
-    assert sum(c[1] for c in counts) == whole.correct and sum(c[2] for c in counts) == whole.samples
-    assert sum(c[3] for c in counts) == whole.wrong_digits
+    assert {line[0] for line in lines} == {"3"} and len(lines) == kinds
+    _, out, _ = cli("evaluate", vanilla_run.folder, *options, "--json")
+    whole = json.loads(out)
+    counts = [[int(word) for word in line[-6:] if word.isdecimal()] for line in lines]
+    assert sum(c[-3] for c in counts) == whole["correct"] and sum(c[-2] for c in counts) == whole["samples"]
 
 
 def test_reproduce_refuses_unknown_names(cli, tmp_path):

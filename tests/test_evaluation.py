@@ -15,7 +15,7 @@ from abcnb.layout import Steps
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import ModelConfig, Transformer
 from abcnb.tasks import get_task
-from abcnb.testsets import random_operands
+from abcnb.testsets import hard_cases, padded_cases, random_operands
 
 SMALL = ModelConfig(d_model=32, d_ff=64, heads=2, decoder_layers=2, position="none")
 
@@ -131,8 +131,33 @@ def test_evaluate_has_fewer_samples_where_fewer_exist(successors):
 
 def test_evaluate_names_the_test_sets_it_knows(successors):
     task, models = successors
-    with pytest.raises(ValueError, match="expected a test set among random, hard, got 'carry'"):
+    with pytest.raises(ValueError, match="expected a test set among random, hard, unequal, padded, got 'carry'"):
         evaluate(models["untrained"], task, "natural", 3, 5, "carry")
+
+
+@pytest.mark.parametrize("test_set, cases", [("hard", hard_cases), ("padded", padded_cases)])
+def test_kinds_are_padded_as_in_training_and_add_up(successors, test_set, cases):
+    task, models = successors
+    model = models["half-trained"]
+    kinds = evaluation.evaluate_kinds(model, task, "natural", 3, 100, test_set, least_width=7)
+    for kind, (operand,) in cases(task, 3, 100).items():
+        zeros = operand.shape[1] - 4  # what a kind adds to a number's own width comes on top of that of training
+        whole = task.widened((operand,), 7 + zeros)
+        assert kinds[kind].digits == len(operand) * (7 + zeros + 1)
+        assert kinds[kind].correct == int((count_errors(model, task, whole, "natural") == 0).sum())
+    total = evaluate(model, task, "natural", 3, 100, test_set, least_width=7)
+    for name in ("samples", "correct", "wrong_digits", "digits"):
+        assert getattr(total, name) == sum(getattr(score, name) for score in kinds.values())
+    least = min(score.exact_match for score in kinds.values())
+    assert total.worst_kind == next(kind for kind, score in kinds.items() if score.exact_match == least)
+    assert total.worst_percent == pytest.approx(least, abs=1e-4)
+
+
+@pytest.mark.parametrize("test_set", ["random", "unequal"])
+def test_a_test_set_of_one_kind_has_no_worst_one(successors, test_set):
+    task, models = successors
+    score = evaluate(models["half-trained"], task, "natural", 3, 100, test_set)
+    assert (score.worst_kind, score.worst_percent) == ("", None)
 
 
 # --- chunks

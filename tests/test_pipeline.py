@@ -76,7 +76,7 @@ def test_evaluate_counts_what_the_run_counts(plain, vanilla_run):
 
 
 def test_evaluate_refuses_what_is_no_test(plain):
-    with pytest.raises(ValueError, match="expected a test set among random, hard, got 'easy'"):
+    with pytest.raises(ValueError, match="expected a test set among random, hard, unequal, padded, got 'easy'"):
         abcnb.evaluate(plain, VANILLA.data(), [3], 5, "easy")
     with pytest.raises(
         ValueError, match="expected a length and a sample count that are whole numbers of at least 1"

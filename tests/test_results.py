@@ -11,7 +11,7 @@ from abcnb.evaluation import Score, percent
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.published import Choice, published
-from abcnb.study.results import COLUMNS, comparison, read, record, score_lines
+from abcnb.study.results import COLUMNS, SCORES, VALIDATIONS, comparison, read, record, score_lines
 from abcnb.study.sweep import read_sweep
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
@@ -26,6 +26,7 @@ def made_up(task="addition", method="vanilla", seed=0, length=6, correct=50, sam
         "device": "cpu", "frame": "", "position": "none", "train_width": 7, "train_numbers": "even",
         "form": "natural", "digits": 800, "parameters": 1000, "hardware": "a CPU, 1 thread(s)", "run": "0123abcd",
         "settings": "", "train_flops": 10**9, "code": "cafe", "date": "2026-11-22",
+        "worst_kind": "", "worst_percent": "",
     }  # fmt: skip
     return values | more
 
@@ -65,19 +66,19 @@ def test_what_is_written_is_read_back(tmp_path):
     assert read(file).to_dict("records") == [made_up(), made_up(task="n-by-1")]
 
 
-@pytest.mark.parametrize("name", ["accuracy.csv", "learning.csv"])
-def test_rows_of_a_configuration_that_is_no_longer_go(tmp_path, name):
+@pytest.mark.parametrize("content, place", [(SCORES, "length"), (VALIDATIONS, "step")])
+def test_rows_of_a_configuration_that_is_no_longer_go(tmp_path, content, place):
     def rows(run, *places):
-        place = "length" if name == "accuracy.csv" else "step"
         values = made_up() | dict.fromkeys(results.LEARNED, 1.0)
         made = [values | {"run": run, place: at} for at in places]
-        columns = COLUMNS if name == "accuracy.csv" else results.LEARNING_COLUMNS
-        return [{key: row[key] for key in columns} for row in made]
+        return [{key: row[key] for key in content.columns} for row in made]
 
-    record(tmp_path / name, rows("old", 6, 10, 60))
-    record(tmp_path / name, [row | {"seed": 1} for row in rows("old of seed 1", 6)])
-    record(tmp_path / name, rows("new", 6))
-    assert sorted(zip(read(tmp_path / name)["run"], read(tmp_path / name)["seed"], strict=True)) == [
+    file = tmp_path / "any.csv"
+    record(file, rows("old", 6, 10, 60), content)
+    record(file, [row | {"seed": 1} for row in rows("old of seed 1", 6)], content)
+    record(file, rows("new", 6), content)
+    table = read(file, content)
+    assert sorted(zip(table["run"], table["seed"], strict=True)) == [
         ("new", 0),
         ("old of seed 1", 1),
     ]
@@ -223,7 +224,7 @@ def test_committed_results_are_in_order(repository):
     for row in rows:
         assert 0 <= int(row["correct"]) <= int(row["samples"])
         assert int(row["samples"]) - int(row["correct"]) <= int(row["wrong_digits"]) <= int(row["digits"])
-    keys = [tuple(row[name] for name in results.KEYS[file.name]) for row in rows]
+    keys = [tuple(row[name] for name in SCORES.key) for row in rows]
     assert len(set(keys)) == len(keys)
 
 
@@ -232,10 +233,15 @@ def test_every_committed_number_can_be_asked_for_by_a_sweep():
     for spec in sorted((REPOSITORY / "reports/sweeps").glob("*.toml")):
         for wanted in read_sweep(spec).experiments:
             asked |= {wanted.digest} | ({wanted.interpolation.digest} if wanted.interpolation else set())
-    for name in ("accuracy.csv", "learning.csv"):
-        measured = results.read(REPOSITORY / "reports/results" / name)
+    folder = REPOSITORY / "reports/results"
+    files = {folder / "accuracy.csv": SCORES, folder / "development.csv": SCORES}
+    files |= {results.learning_file(scores): VALIDATIONS for scores in files}
+    assert {file for file in files if file.exists()} == set(folder.glob("*.csv"))
+    for file, content in files.items():
+        measured = results.read(file, content)
         lost = measured[~measured["run"].isin(asked)]
-        assert len(measured) and lost[["task", "method", "seed", "settings"]].drop_duplicates().empty
+        assert lost[["task", "method", "seed", "settings"]].drop_duplicates().empty
+    assert len(results.read(folder / "accuracy.csv"))
     models = {folder.name for folder in (REPOSITORY / "reports/models").iterdir()}
     assert models and models <= asked
 
@@ -356,15 +362,37 @@ def test_the_validations_of_a_run_are_those_of_its_last_training(tmp_path):
     names = {"task": "addition", "method": "vanilla", "preset": "laptop", "seed": 0, "settings": "", "run": "0123"}
     values = {"seconds": 1.0, "loss": 0.5, "exact_match": 0.0, "digit_error_rate": 0.5, "code": "a", "date": ""}
     file = tmp_path / "learning.csv"
-    record(file, [names | values | {"step": step} for step in (10, 20, 30)])
-    record(file, [names | values | {"step": step, "code": "b"} for step in (10, 20)])
-    assert read(file)[["step", "code"]].values.tolist() == [[10, "b"], [20, "b"]]
+    record(file, [names | values | {"step": step} for step in (10, 20, 30)], VALIDATIONS)
+    record(file, [names | values | {"step": step, "code": "b"} for step in (10, 20)], VALIDATIONS)
+    assert read(file, VALIDATIONS)[["step", "code"]].values.tolist() == [[10, "b"], [20, "b"]]
 
 
-def test_rows_from_before_there_were_fingerprints_are_read(tmp_path):
-    file = tmp_path / "accuracy.csv"
-    record(file, [made_up()])
-    lines = [line.rsplit(",", 2)[0] for line in file.read_text().splitlines()]
+def without_last_columns(file, content, columns):
+    lines = [line.rsplit(",", columns)[0] for line in file.read_text().splitlines()]
     file.write_text("\n".join(lines) + "\n")
-    (row,) = read(file).itertuples()
-    assert (row.code, row.date, row.correct) == ("unknown", "", 50)
+    return read(file, content)
+
+
+@pytest.mark.parametrize("columns, code, date", [(2, "cafe", "2026-11-22"), (3, "cafe", ""), (4, "unknown", "")])
+def test_older_files_lack_the_last_columns(tmp_path, columns, code, date):
+    file = tmp_path / "accuracy.csv"
+    record(file, [made_up(worst_kind="chain", worst_percent="12.5")])
+    (row,) = without_last_columns(file, SCORES, columns).itertuples()
+    assert (row.code, row.date, row.correct, row.worst_kind, row.worst_percent) == (code, date, 50, "", "")
+    with pytest.raises(ValueError, match="expected the columns"):
+        without_last_columns(file, SCORES, 5 - columns)  # the fifth from the end was always there
+
+
+def test_older_validations_lack_the_last_columns(tmp_path):
+    file = tmp_path / "learning.csv"
+    known = dict.fromkeys(results.LEARNING_COLUMNS, 1) | {"run": "a", "settings": ""}
+    record(file, [known], VALIDATIONS)
+    (row,) = without_last_columns(file, VALIDATIONS, 2).itertuples()
+    assert (row.code, row.date, row.step) == ("unknown", "", 1)
+
+
+def test_a_score_becomes_a_row_and_a_score_again(vanilla_run, tmp_path):
+    file = tmp_path / "accuracy.csv"
+    scores = [Score(6, 90, 40, 75, 800, "a", "b", "chain", 33.3333), Score(7, 90, 40, 75, 800, "a", "b")]
+    record(file, [results.row(vanilla_run, "hard", score) for score in scores])
+    assert [results.score_of(row) for row in read(file).itertuples()] == scores

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from abcnb.__main__ import app
-from abcnb.study.results import read
+from abcnb.study.results import VALIDATIONS, read
 from abcnb.study.sweep import read_sweep
 from tests.inline import InlineEngine
 
@@ -29,7 +29,8 @@ def test_a_grid_is_a_full_cross_product(tmp_path):
         'presets = ["smoke"]\nseeds = [4, 5]\noverrides = [[], ["training.steps=7"]]\n'
     )
     sweep = read_sweep(written(tmp_path, text))
-    assert (sweep.lengths, sweep.samples, len(sweep.experiments)) == ((3, 4), 20, 16)
+    assert (sweep.lengths, len(sweep.experiments), sweep.results) == ((3, 4), 16, "accuracy")
+    assert sweep.tests == (("random", 3, 20), ("hard", 3, 1000), ("random", 4, 20), ("hard", 4, 1000))
     assert {e.training.steps for e in sweep.experiments} == {7, 20}
     assert {e.seed for e in sweep.experiments} == {4, 5}
 
@@ -57,6 +58,18 @@ def test_what_two_blocks_ask_for_is_run_once(tmp_path):
         ("grid = [1]\n", "as tables"),
         ("lengths = [0]\n" + GRID, "at least 1"),
         ("hard_samples = -1\n" + GRID, "hard_samples of at least 0"),
+        ('results = "elsewhere"\n' + GRID, "results = 'accuracy' or 'development' in .*, got 'elsewhere'"),
+        ("test = 3\n" + GRID, r"expected \[\[test\]\] as tables"),
+        (GRID + '[[test]]\nset = "odd"\n', r"a set among .*padded in .* of \[\[test\]\] number 1, got 'odd'"),
+        (
+            GRID + '[[test]]\nset = "hard"\nlength = 3\n',
+            "expected keys among lengths, samples, set .*got 'length'",
+        ),
+        (
+            GRID + '[[test]]\nset = "hard"\nlengths = [60]\n',
+            r"lengths and samples of at least 1 .*\[60\] and None",
+        ),
+        (GRID + '[[test]]\nset = "hard"\nlengths = []\nsamples = 1\n', "lengths and samples of at least 1"),
     ],
 )
 def test_a_wrong_file_is_refused_with_what_is_wrong(tmp_path, text, told):
@@ -84,8 +97,38 @@ def test_a_sweep_records_scores_with_their_settings(tmp_path, inline):
     ]
     # Of two digits ten numbers are held out.
     assert set(table["samples"][table["test_set"] == "random"]) == {10, 30}
-    learned = read(tmp_path / "reports" / "results" / "learning.csv")
+    learned = read(tmp_path / "reports" / "results" / "learning.csv", VALIDATIONS)
     assert set(learned["run"]) == set(table["run"])
+
+
+UNEQUAL = '[[test]]\nset = "unequal"\nlengths = [4, 5]\nsamples = 30\n'
+
+
+def test_further_tests_are_added_and_asked_for_once(tmp_path):
+    head = "lengths = [3]\nsamples = 20\nhard_samples = 0\n"
+    again = '[[test]]\nset = "random"\nlengths = [3]\nsamples = 20\n'
+    sweep = read_sweep(written(tmp_path, head + GRID + UNEQUAL + again))
+    assert sweep.tests == (("random", 3, 20), ("unequal", 4, 30), ("unequal", 5, 30))
+
+
+def test_rows_of_development_seeds_have_files_of_their_own(tmp_path, inline):
+    text = 'results = "development"\nlengths = [2]\nsamples = 10\nhard_samples = 10\n'
+    padded = '[[test]]\nset = "padded"\nlengths = [3]\nsamples = 40\n'
+    command = ["sweep", str(written(tmp_path, text + GRID + padded)), "--device", "cpu"]
+    command += ["--runs", str(tmp_path / "runs"), "--reports", str(tmp_path), "--missing"]
+    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+    files = {file.name for file in (tmp_path / "results").glob("*.csv")}
+    assert files == {"development.csv", "development-learning.csv"}
+    table = read(tmp_path / "results" / "development.csv").set_index("test_set")
+    assert sorted(table.index) == ["hard", "padded", "random"]
+    assert table["worst_kind"]["padded"].endswith("zeros") or table["worst_kind"]["padded"] == "1 zero"
+    assert (
+        table["worst_percent"]["padded"] != "" == table["worst_percent"]["random"] == table["worst_kind"]["random"]
+    )
+    validations = read(tmp_path / "results" / "development-learning.csv", VALIDATIONS)
+    assert set(validations["run"]) == set(table["run"])
+    again = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert again.stdout.startswith("0 of 1 experiments lack rows")
 
 
 def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path, inline):
@@ -115,7 +158,7 @@ def test_without_a_share_of_a_card_ray_runs_on_cpus(monkeypatch, tmp_path, optio
     """Ray leaves a machine's cards visible to a task that asked for none."""
     ran = []
     monkeypatch.setattr("abcnb.study.engines.open_engine", lambda *_: "engine")
-    monkeypatch.setattr("abcnb.study.schedule.run_all", lambda *given: ran.append(given[7]) or [])
+    monkeypatch.setattr("abcnb.study.schedule.run_all", lambda *given: ran.append(given[5]) or [])
     command = ["sweep", str(written(tmp_path, GRID)), "--reports", str(tmp_path)]
     command += [] if options is None else ["--engine", "ray", *options]
     assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0

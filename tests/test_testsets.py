@@ -1,21 +1,24 @@
-"""The two test sets: random digits, and what each kind of hard case promises, in Python integers."""
+"""The test sets: random digits, and what each kind of the others promises, in Python integers."""
 
 import signal
 from contextlib import contextmanager
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from abcnb.numbers import split_numbers
-from abcnb.tasks import TASKS, get_task
+from abcnb.tasks import TASKS, get_task, length_of
 from abcnb.testsets import (
     HARD_SAMPLES,
     TEST_SETS,
     count_random,
     hard_cases,
-    hard_operands,
+    padded_cases,
     random_operands,
     sample_count,
+    unequal_operands,
 )
 
 
@@ -271,9 +274,6 @@ def test_every_task_has_distinct_repeatable_cases(task, length):
         assert 0 < len(rows) <= 250 and len(rows.unique(dim=0)) == len(rows)
         assert operands[0].shape[1] == chosen.digits_at(length) + 1 and not operands[0][:, -1].any()
         assert all(operand.min() >= 0 and operand.max() < chosen.base for operand in operands)
-    first, again = hard_operands(chosen, length), hard_operands(chosen, length)
-    assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
-    assert 0 < len(first[0]) <= HARD_SAMPLES
 
 
 @pytest.mark.parametrize("length, samples", [(0, 10), (-1, 10), (5, 0)])
@@ -281,14 +281,92 @@ def test_impossible_hard_test_sets(length, samples):
     with pytest.raises(
         ValueError, match="expected a length and a sample count that are whole numbers of at least 1"
     ):
-        hard_operands(get_task("addition"), length, samples)
+        hard_cases(get_task("addition"), length, samples)
 
 
-@pytest.mark.parametrize("test_set", ["random", "hard"])
+# Unequal lengths, more padding
+
+
+@settings(deadline=None, max_examples=30)
+@given(task=st.sampled_from(sorted(TASKS)), length=st.integers(1, 40), base=st.sampled_from([2, 3, 10, 16]))
+def test_unequal_operands_are_distinct_numbers_of_at_most_the_length(task, length, base):
+    chosen = get_task(task, base if base in TASKS[task].bases else None)
+    operands = unequal_operands(chosen, length, 60)
+    rows = torch.cat(operands, 1)
+    assert 0 < len(rows) <= 60 and len(rows.unique(dim=0)) == len(rows)
+    width = chosen.digits_at(length)
+    assert operands[0].shape[1] == width + 1 and not operands[0][:, -1].any()
+    assert_labels_are_right(chosen, operands)
+
+
+@settings(deadline=None, max_examples=30)
+@given(task=st.sampled_from(sorted(TASKS)), length=st.integers(1, 40), base=st.sampled_from([2, 3, 10, 16]))
+def test_padded_numbers_have_the_length_behind_one_to_twenty_more_zeros(task, length, base):
+    chosen = get_task(task, base if base in TASKS[task].bases else None)
+    kinds = padded_cases(chosen, length, 100)
+    width = chosen.digits_at(length) + 1
+    assert [operands[0].shape[1] for operands in kinds.values()] == list(range(width + 1, width + 21))
+    names = list(kinds)
+    assert (names[0], names[-1]) == ("1 zero", "20 zeros")
+    for operands in kinds.values():
+        rows = torch.cat(operands, 1)
+        assert 0 < len(rows) <= 5 and len(rows.unique(dim=0)) == len(rows)
+        for number in integers(operands[0], chosen.base):
+            assert length_of(number, chosen.length_base) == length
+        assert_labels_are_right(chosen, operands)
+
+
+def assert_labels_are_right(task, operands):
+    """The label of `successor`, `addition` and `n-by-1` against Python's integers, that of Parity against its bits."""
+    numbers = list(zip(*(integers(operand, task.base) for operand in operands), strict=True))
+    labels = integers(task.label(*operands), task.base)
+    right = {"successor": lambda a: a + 1, "addition": lambda a, b: a + b, "n-by-1": lambda a, b: a * b}
+    if task.name in right:
+        assert labels == [right[task.name](*sample) for sample in numbers]
+    if task.name == "parity":
+        assert task.label(*operands)[:, -1].tolist() == [a.bit_count() % 2 for (a,) in numbers]
+
+
+@pytest.mark.parametrize("task, most", [("addition", 12), ("successor", 12), ("n-by-1", 12), ("parity", 40)])
+def test_every_number_of_digits_is_about_as_likely_as_any_other(task, most):
+    chosen = get_task(task)
+    for operand in unequal_operands(chosen, 12, 12_000)[: 1 if chosen.second_is_digit else 2]:
+        lengths = [length_of(number, chosen.base) for number in integers(operand, chosen.base)]
+        counts = [lengths.count(n) for n in range(1, most + 1)]
+        assert set(lengths) == set(range(1, most + 1))
+        long = [count * most / 12_000 for count in counts[most // 2 :]]  # there are fewer short numbers than draws
+        assert min(long) > 0.8 and max(long) < 1.2
+
+
+def test_second_operand_of_n_by_one_is_any_digit_in_every_test_set():
+    for draw in TEST_SETS.values():
+        for _, b in draw(get_task("n-by-1"), 20, 1000).values():
+            assert b.shape[1] == 1 and b.min() >= 0 and b.max() <= 9
+
+
+def test_numbers_of_another_task_are_not_below_its_minimum():
+    class FromTwelve(type(get_task("successor"))):
+        name, minimum = "from-twelve", 12
+
+    task = FromTwelve()
+    for test_set in ("unequal", "padded"):
+        for (a,) in TEST_SETS[test_set](task, 3, 400).values():
+            assert min(integers(a, 10)) >= 12
+
+
+@pytest.mark.parametrize("test_set", list(TEST_SETS))
+@pytest.mark.parametrize("task", list(TASKS))
+def test_a_test_set_is_the_same_every_time(test_set, task):
+    first, again = (TEST_SETS[test_set](get_task(task), 9, 100) for _ in range(2))
+    assert list(first) == list(again)
+    for kind in first:
+        assert all(torch.equal(x, y) for x, y in zip(first[kind], again[kind], strict=True))
+
+
+@pytest.mark.parametrize("test_set", list(TEST_SETS))
 @pytest.mark.parametrize("task, length", [("successor", 1), ("successor", 6), ("addition", 20), ("parity", 2)])
 def test_how_many_samples_a_test_set_has_is_known_by_its_name(test_set, task, length):
     chosen = get_task(task)
     for samples in (7, 1000):
-        assert sample_count(chosen, length, samples, test_set) == len(
-            TEST_SETS[test_set](chosen, length, samples)[0]
-        )
+        kinds = TEST_SETS[test_set](chosen, length, samples)
+        assert sample_count(chosen, length, samples, test_set) == sum(len(kind[0]) for kind in kinds.values())

@@ -25,7 +25,7 @@ from abcnb.devices import pick_device
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import fingerprint
-from abcnb.study.runs import Run, evaluations_of, fit, is_usable
+from abcnb.study.runs import Run, fit, is_usable
 
 ENGINES = ("local", "ray")
 
@@ -37,17 +37,14 @@ class Job:
     Attributes:
         experiment: what to train.
         runs: folder of all runs; on a cluster, one that every machine sees.
-        lengths: of the test sets, in digits.
-        samples, hard_samples: of the random and of the hard test set at each length; 0 leaves it out.
+        tests: (test set, length, samples) of every evaluation.
         device: `auto`, `cpu` or `cuda`.
         fresh: train and measure again what other code than this did.
     """
 
     experiment: Experiment
     runs: Path
-    lengths: tuple[int, ...]
-    samples: int
-    hard_samples: int
+    tests: tuple[tuple[str, int, int], ...]
     device: str
     fresh: bool = False
 
@@ -56,31 +53,27 @@ class Job:
         """What the job printed, attempt after attempt."""
         return self.runs / self.experiment.digest / "log.txt"
 
-    def tests(self) -> list[tuple[str, int, int]]:
-        """(test set, length, samples) of every evaluation."""
-        return evaluations_of(self.lengths, self.samples, self.hard_samples)
-
     def known(self) -> list[dict]:
-        """Its rows of accuracy.csv, those that are measured; none where the run is unfinished or damaged."""
+        """Its rows of scores, those that are measured; none where the run is unfinished or damaged."""
         run = Run(self.runs / self.experiment.digest, self.experiment)
         if not is_usable(self.experiment, self.runs, self.fresh):
             return []
         try:
             results.learning_rows(run)  # what is recorded beside them
-            scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests()]
+            scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests]
             usable = [(name, s) for name, s in scores if s and not (self.fresh and s.code != fingerprint())]
             return [results.row(run, name, score) for name, score in usable]
         except (ValueError, KeyError):  # a damaged file; working on the job says what is wrong with it
             return []
 
     def work(self, listener: Callable[[int], None]) -> list[dict]:
-        """Do it, on one thread; returns its rows of accuracy.csv. `listener` hears of steps done."""
+        """Do it, on one thread; returns its rows of scores. `listener` hears of steps done."""
         torch.set_num_threads(1)
         run = fit(self.experiment, self.runs, self.device, progress=False, listener=listener, fresh=self.fresh)
         where = pick_device(self.device)
         return [
             results.row(run, name, run.evaluate(length, count, name, where, self.fresh))
-            for name, length, count in self.tests()
+            for name, length, count in self.tests
         ]
 
 

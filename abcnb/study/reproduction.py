@@ -10,6 +10,7 @@ from abcnb.study import results
 from abcnb.study.engines import LocalEngine
 from abcnb.study.methods import experiment
 from abcnb.study.published import LENGTHS
+from abcnb.study.runs import evaluations_of
 from abcnb.study.schedule import run_all
 from abcnb.testsets import HARD_SAMPLES
 
@@ -54,8 +55,8 @@ def reproduce(
         for method in methods  # Vanilla first: ABC calibrates it
         for task in tasks
     ]
-    csv, hard = runs / "results" / "accuracy.csv", min(samples, HARD_SAMPLES)
-    failures = run_all(wanted, runs, csv, lengths, samples, hard, LocalEngine(workers), device, fresh)
+    csv, tests = runs / "results" / "accuracy.csv", evaluations_of(lengths, samples, min(samples, HARD_SAMPLES))
+    failures = run_all(wanted, runs, csv, tests, LocalEngine(workers), device, fresh)
     digests = [e.digest for e in wanted]
     here, committed = (
         table[table["run"].isin(digests)]

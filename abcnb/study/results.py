@@ -1,11 +1,14 @@
-"""Measured results: two tidy CSV files, and the tables made of them.
+"""Measured results: tidy CSV files, and the tables made of them.
 
-accuracy.csv   one row per (task, method, preset, seed, settings, test set, length)
-learning.csv   one row per validation of the runs behind them
+accuracy.csv       scores: one row per (task, method, preset, seed, settings, test set, length)
+learning.csv       validations: one row per validation of the runs behind them
+development.csv, development-learning.csv   the same of development seeds, which no published table shows
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from filelock import FileLock
@@ -25,13 +28,31 @@ COLUMNS = [
     "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",
     "train_steps", "train_seconds", "device",
     "frame", "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
-    "settings", "train_flops", "code", "date",
+    "settings", "train_flops", "code", "date", "worst_kind", "worst_percent",
 ]  # fmt: skip
 NAMES = ["task", "method", "preset", "seed", "settings"]
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
 LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code", "date"]
-# What tells rows of a file apart, by its name.
-KEYS = {"accuracy.csv": [*NAMES, "test_set", "length"], "learning.csv": [*NAMES, "step"]}
+# The last columns, which older files lack, with what is known of their rows then.
+LATER = {"code": UNKNOWN, "date": "", "worst_kind": "", "worst_percent": ""}
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a CSV file holds: its columns, and those that tell its rows apart."""
+
+    columns: list[str]
+    key: list[str]
+
+
+SCORES = Content(COLUMNS, [*NAMES, "test_set", "length"])
+VALIDATIONS = Content(LEARNING_COLUMNS, [*NAMES, "step"])
+TABLES, DEVELOPMENT = "accuracy", "development"  # the files of scores, without .csv
+
+
+def learning_file(scores: Path) -> Path:
+    """The file of the validations behind a file of scores."""
+    return scores.with_name("learning.csv" if scores.stem == TABLES else f"{scores.stem}-learning.csv")
 
 
 def row(run: Run, test_set: str, score: Score) -> dict:
@@ -40,8 +61,8 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest; `settings` is what
     differs from the method's frozen configuration, as for `--set`, and empty where nothing does; `train_flops`
     are counted from the sizes, the interpolating model's included; `code` is the fingerprint of the code that trained
-    and measured, `date` the day of the measurement (of rows from
-    before there were dates, the day they were committed).
+    and measured, `date` the day of the measurement (of rows from before there were dates, the day they were
+    committed); `worst_kind` and `worst_percent`, of a test set with several kinds, are empty where not known.
     """
     e, metrics = run.experiment, run.metrics
     return {
@@ -70,7 +91,16 @@ def row(run: Run, test_set: str, score: Score) -> dict:
         "train_flops": training_flops(e),
         "code": score.code,
         "date": score.date,
+        "worst_kind": score.worst_kind,
+        "worst_percent": "" if score.worst_percent is None else str(score.worst_percent),
     }
+
+
+def score_of(row: Any) -> Score:
+    """The score that a row of scores, a named tuple of its columns, was made of."""
+    worst = float(row.worst_percent) if row.worst_percent else None
+    counts = (row.length, row.samples, row.correct, row.wrong_digits, row.digits)
+    return Score(*counts, row.code, row.date, row.worst_kind, worst)
 
 
 def learning_rows(run: Run) -> list[dict]:
@@ -81,49 +111,45 @@ def learning_rows(run: Run) -> list[dict]:
     return [names | known | {key: record[key] for key in LEARNED} for record in run.metrics["history"]]
 
 
-def _columns(file: Path) -> list[str]:
-    return LEARNING_COLUMNS if file.name == "learning.csv" else COLUMNS
-
-
-def read(file: Path) -> pd.DataFrame:
+def read(file: Path, content: Content = SCORES) -> pd.DataFrame:
     """The rows so far; empty where there is no file.
 
     Raises:
         ValueError: the file has other columns.
     """
-    columns = _columns(file)
+    columns = content.columns
     if not file.exists():
         return pd.DataFrame(columns=columns)
-    # A hash may look like a number.
-    table = pd.read_csv(file, keep_default_na=False, dtype={"run": str, "settings": str, "code": str, "date": str})
-    if "code" not in table and list(table.columns) == columns[:-2]:  # from before there were fingerprints
-        table = table.assign(code=UNKNOWN, date="")
+    texts = dict.fromkeys(("run", "settings", *LATER), str)  # a hash may look like a number
+    table = pd.read_csv(file, keep_default_na=False, dtype=texts)
+    missing = columns[len(table.columns) :]
+    if set(missing) <= set(LATER):
+        table = table.assign(**{name: LATER[name] for name in missing})
     if list(table.columns) != columns:
         raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
     return table
 
 
-def record(file: Path, rows: list[dict]) -> None:
+def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
     """Write rows into a CSV, replacing earlier ones of the same key; safe from many processes at once.
 
     Rows of another run of the same names go: of a configuration that is no longer. A score of the same run on
     more samples stays; if the run was trained again, its rows take the new seconds.
     """
-    key = KEYS.get(file.name, KEYS["accuracy.csv"])
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(f".{file.name}.lock")):
-        new = pd.DataFrame(rows, columns=_columns(file))
-        old = read(file)
-        if file.name == "learning.csv":  # a run's validations are of one training
+        new = pd.DataFrame(rows, columns=content.columns)
+        old = read(file, content)
+        if content is VALIDATIONS:  # a run's validations are of one training
             old = old[~old["run"].isin(new["run"])]
         table = pd.concat([old, new], ignore_index=True) if len(old) else new
         table = table[table["run"] == table.groupby(NAMES)["run"].transform("last")]
-        if "samples" in table:
+        if content is SCORES:
             table["train_seconds"] = table.groupby(["run", "hardware", "code"])["train_seconds"].transform("last")
-            newest = table["code"] == table.groupby(key)["code"].transform("last")
+            newest = table["code"] == table.groupby(content.key)["code"].transform("last")
             table = table.assign(newest=newest).sort_values(["newest", "samples"], kind="stable")
             table = table.drop(columns="newest")
-        table = table.drop_duplicates(key, keep="last").sort_values(key, kind="stable")
+        table = table.drop_duplicates(content.key, keep="last").sort_values(content.key, kind="stable")
         write_atomically(file, lambda name: table.to_csv(name, index=False))
 
 
@@ -183,7 +209,12 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
     return pd.DataFrame(rows)
 
 
-TITLES = {"random": "random digits", "hard": "hard cases"}
+TITLES = {
+    "random": "random digits",
+    "hard": "hard cases",
+    "unequal": "operands of unequal length",
+    "padded": "one to twenty more leading zeros",
+}
 
 
 def _shares(rows: pd.DataFrame) -> pd.Series:

@@ -72,7 +72,7 @@ def written_biases(experiment: Experiment) -> Biases:
 
 
 def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> list[tuple[str, int, int]]:
-    """(test set, length, samples) of every evaluation of a model; 0 samples leave a test set out."""
+    """(test set, length, samples) for both main test sets at each length; 0 samples leave one out."""
     sizes = (("random", samples), ("hard", hard_samples))
     return [(name, length, size) for length in lengths for name, size in sizes if size]
 
@@ -147,7 +147,7 @@ class Run:
         Args:
             length: in digits.
             samples: the most that are tested.
-            test_set: `random` or `hard`.
+            test_set: `random`, `hard`, `unequal` or `padded`.
             device: to evaluate on.
             fresh: measure again what other code than this measured.
         """

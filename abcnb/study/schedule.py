@@ -40,7 +40,7 @@ def _work(job: Job, steps: int) -> float:
     """Tokens that a job reads, a token of training counted three times: backward costs twice the forward pass."""
     e, task = job.experiment, job.experiment.get_task()
     training = 3 * steps * e.training.batch_size * (e.train_width + 1)
-    return training + sum(count * (task.digits_at(length) + 2) for _, length, count in job.tests())
+    return training + sum(count * (task.digits_at(length) + 2) for _, length, count in job.tests)
 
 
 def _duration(seconds: float) -> str:
@@ -100,9 +100,7 @@ def run_all(
     wanted: Sequence[Experiment],
     runs: Path,
     csv: Path,
-    lengths: Sequence[int],
-    samples: int,
-    hard_samples: int,
+    tests: Sequence[tuple[str, int, int]],
     engine: Engine,
     device: str = "auto",
     fresh: bool = False,
@@ -111,8 +109,8 @@ def run_all(
 
     Args:
         wanted: the experiments; one that another builds on is done before that other starts.
-        runs, csv: where runs and results go.
-        lengths, samples, hard_samples: of the test sets (`Job`).
+        runs, csv: where runs and scores go; the validations go into the file beside it (`results.learning_file`).
+        tests: (test set, length, samples) of every evaluation of each.
         engine: what runs them; stopped at the end.
         device: `auto`, `cpu` or `cuda`.
         fresh: train and measure again what other code than this did.
@@ -120,18 +118,18 @@ def run_all(
     Returns:
         One line for each experiment that failed twice.
     """
-    if samples < 1 and hard_samples < 1:
-        raise ValueError("expected samples of at least one test set, got none of either")
-    jobs = [Job(e, runs, tuple(lengths), samples, hard_samples, device, fresh) for e in dict.fromkeys(wanted)]
+    if not tests:
+        raise ValueError("expected at least one test, got none")
+    jobs = [Job(e, runs, tuple(tests), device, fresh) for e in dict.fromkeys(wanted)]
     attempts: dict[Job, int] = {}
     failures: list[str] = []
     failed: set[str] = set()
     console = Console(stderr=True, markup=False, highlight=False)
     try:
-        for file in (csv, csv.with_name("learning.csv")):
-            results.read(file)  # one that cannot take the results is refused before there are any
+        results.read(csv)  # a file that cannot take the results is refused before there are any
+        results.read(results.learning_file(csv), results.VALIDATIONS)
         measured = {job: job.known() for job in jobs}
-        known = [job for job in jobs if len(measured[job]) == len(job.tests())]
+        known = [job for job in jobs if len(measured[job]) == len(job.tests)]
         waiting = [job for job in jobs if job not in known]
         progress = _Progress(jobs, known)
         if known:
@@ -202,7 +200,8 @@ def _count(end: Ended, progress: _Progress, csv: Path, failures: list[str]) -> N
 def _record(csv: Path, measured: dict[Job, list[dict]]) -> None:
     results.record(csv, [row for rows in measured.values() for row in rows])
     runs = [Run(job.runs / job.experiment.digest, job.experiment) for job in measured]
-    results.record(csv.with_name("learning.csv"), [row for run in runs for row in results.learning_rows(run)])
+    validations = [row for run in runs for row in results.learning_rows(run)]
+    results.record(results.learning_file(csv), validations, results.VALIDATIONS)
 
 
 def _line(end: Ended, progress: _Progress) -> str:

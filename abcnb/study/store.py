@@ -135,11 +135,11 @@ class Store:
         self._say({run.code})
         return run
 
-    def _rows(self, file: str, experiment: Experiment):
+    def _rows(self, file: str, experiment: Experiment, content: results.Content = results.SCORES):
         """Rows of a committed CSV that belong to an experiment."""
         if not self.reports:
             return None
-        table = results.read(self.reports / "results" / file)
+        table = results.read(self.reports / "results" / file, content)
         rows = table[table["run"] == experiment.digest]
         return rows if len(rows) else None
 
@@ -166,7 +166,7 @@ class Store:
     def history(self, experiment: Experiment) -> list[dict]:
         """Validations over training: step, seconds, loss, exact_match (percent), digit_error_rate."""
         if not self._is_trained(experiment):
-            rows = self._rows("learning.csv", experiment)
+            rows = self._rows("learning.csv", experiment, results.VALIDATIONS)
             if rows is not None:
                 self._say(set(rows["code"]))
                 return rows[results.LEARNED].to_dict("records")
@@ -192,10 +192,11 @@ class Store:
     ) -> list[Score]:
         """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
         rows = None if self._is_trained(experiment) else self._rows("accuracy.csv", experiment)
-        known = {} if rows is None else {
-            row.length: Score(row.length, row.samples, row.correct, row.wrong_digits, row.digits, row.code, row.date)
-            for row in rows[rows["test_set"] == test_set].itertuples()
-        }  # fmt: skip
+        known = (
+            {}
+            if rows is None
+            else {row.length: results.score_of(row) for row in rows[rows["test_set"] == test_set].itertuples()}
+        )
         found = []
         for length in lengths:
             score = known.get(length)

@@ -2,7 +2,14 @@
 
 lengths = [6, 10, 15, 20, 60]        # digits; optional, as is what follows
 samples = 10_000                     # of the random test set, a length
-hard_samples = 1000                 # of the hard one; 0 leaves it out
+hard_samples = 1000                  # of the hard one; 0 leaves it out
+results = "development"              # rows go to results/development.csv instead of accuracy.csv, for seeds by which
+                                     # something is still chosen; no published table shows them
+
+[[test]]                             # any number of blocks, all optional: a further test set, or further lengths
+set = "unequal"                      # random, hard, unequal or padded
+lengths = [60]
+samples = 1000
 
 [[grid]]                             # any number of blocks; each is a full cross product
 tasks = ["successor", "addition"]
@@ -20,21 +27,31 @@ from pathlib import Path
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
 from abcnb.study.published import LENGTHS
+from abcnb.study.results import DEVELOPMENT, TABLES
+from abcnb.study.runs import evaluations_of
 from abcnb.study.settings import with_settings
-from abcnb.testsets import HARD_SAMPLES
+from abcnb.testsets import HARD_SAMPLES, TEST_SETS
 
-_TOP = {"lengths", "samples", "hard_samples", "grid"}
+_TOP = {"lengths", "samples", "hard_samples", "results", "test", "grid"}
+_TEST = {"set", "lengths", "samples"}
 _GRID = {"tasks", "methods", "seeds", "presets", "overrides"}
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep runs: experiments in order, test lengths in digits, samples per length of either test set."""
+    """What a sweep runs.
+
+    Attributes:
+        experiments: in order.
+        lengths: of the random and the hard test set, in digits.
+        tests: (test set, length, samples) of every evaluation of each.
+        results: the name of the CSV file that takes the scores, `accuracy` or `development`.
+    """
 
     experiments: tuple[Experiment, ...]
     lengths: tuple[int, ...]
-    samples: int
-    hard_samples: int
+    tests: tuple[tuple[str, int, int], ...]
+    results: str = TABLES
 
 
 def read_sweep(file: Path, preset: str = "") -> Sweep:
@@ -58,16 +75,39 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
     hard_samples = content.get("hard_samples", HARD_SAMPLES)
     if not _whole_numbers([hard_samples], 0):
         raise ValueError(f"expected hard_samples of at least 0 in {file}, got {hard_samples}")
-    if not isinstance(content.get("grid"), list) or not content["grid"]:
+    tests = evaluations_of(lengths, samples, hard_samples)
+    for number, block in enumerate(_blocks(content, "test", file), 1):
+        tests += _tests(block, file, f" of [[test]] number {number}")
+    results = content.get("results", TABLES)
+    if results not in (TABLES, DEVELOPMENT):
+        raise ValueError(f"expected results = {TABLES!r} or {DEVELOPMENT!r} in {file}, got {results!r}")
+    if not content.get("grid"):
         raise ValueError(f"expected at least one [[grid]] in {file}")
     found: dict[str, Experiment] = {}  # by digest: a model that two blocks ask for is trained and listed once
-    for number, block in enumerate(content["grid"], 1):
-        if not isinstance(block, dict):
-            raise ValueError(f"expected [[grid]] as tables in {file}, got {block!r}")
+    for number, block in enumerate(_blocks(content, "grid", file), 1):
         block = block | ({"presets": [preset]} if preset else {})
         for wanted in _experiments(block, file, f" of [[grid]] number {number}"):
             found.setdefault(f"{wanted.digest} {wanted.method} {wanted.preset}", wanted)
-    return Sweep(tuple(found.values()), tuple(lengths), samples, hard_samples)
+    return Sweep(tuple(found.values()), tuple(lengths), tuple(dict.fromkeys(tests)), results)
+
+
+def _blocks(content: dict, name: str, file: Path) -> list[dict]:
+    blocks = content.get(name, [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise ValueError(f"expected [[{name}]] as tables in {file}, got {blocks!r}")
+    return blocks
+
+
+def _tests(block: dict, file: Path, where: str) -> list[tuple[str, int, int]]:
+    _check_keys(block, _TEST, file, where)
+    name, lengths, samples = (block.get(key) for key in ("set", "lengths", "samples"))
+    if name not in TEST_SETS:
+        raise ValueError(f"expected a set among {', '.join(TEST_SETS)} in {file}{where}, got {name!r}")
+    if not _whole_numbers(lengths, 1) or not _whole_numbers([samples], 1):
+        raise ValueError(
+            f"expected lengths and samples of at least 1 in {file}{where}, got {lengths!r} and {samples!r}"
+        )
+    return [(name, length, samples) for length in lengths]
 
 
 def _experiments(block: dict, file: Path, where: str) -> list[Experiment]:

@@ -65,11 +65,14 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
 def stamp_rows(reports: Path) -> int:
     """Give every committed row and model this code's fingerprint; returns how many rows."""
     code, count = fingerprint(), 0
-    for name in ("accuracy.csv", "learning.csv"):
-        file = reports / "results" / name
-        table: pd.DataFrame = results.read(file).assign(code=code)
-        write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
-        count += len(table)
+    for name in (results.TABLES, results.DEVELOPMENT):
+        scores = reports / "results" / f"{name}.csv"
+        files = {scores: results.SCORES, results.learning_file(scores): results.VALIDATIONS}
+        for file, content in files.items():
+            if file.exists():
+                table: pd.DataFrame = results.read(file, content).assign(code=code)
+                write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
+                count += len(table)
     for file in sorted((reports / "models").glob(f"*/{METRICS}")):
         metrics = json.dumps(json.loads(file.read_text()) | {"code": code}, indent=1)
         write_atomically(file, lambda target, metrics=metrics: target.write_text(metrics))
