@@ -29,14 +29,14 @@ def greedy_decode(
     layout = layout.to(source.device)
     memory = model.memory(source, layout)
     tokens = torch.full((len(source), 1), START_ID, device=source.device)
-    past = None
+    past, columns = None, model.positions.coordinates(layout)
     for step in range(steps):
         seen = Steps(torch.arange(step + 1, device=source.device), steps)
         rows = seen.columns[-1:] if cache else seen.columns
         x = model.embed_target(tokens[:, -1:] if cache else tokens, rows, layout)
         biases = model.biases_of(rows, seen, layout)
         turned = model.positions.angles(rows, layout)
-        logits, kept = model.run_decoder(x, turned, seen.columns, memory, layout.columns, biases, past)
+        logits, kept = model.run_decoder(x, turned, seen.columns, memory, columns, biases, past)
         past = kept if cache else None
         tokens = torch.cat([tokens, logits[:, -1:].argmax(-1)], dim=1)
     return tokens[:, 1:]

@@ -1,8 +1,20 @@
-"""Attention biases that depend on the distance between a step and a step or source column: ALiBi, T5, KERPLE, FIRE.
+"""Attention biases that depend on the distance between a step and a step or source column.
 
-Each is called `bias(rows, columns) -> [heads, rows, columns]`, as every bias is (`biases`). The sources bias the
-self-attention of a decoder-only model, which gets all its positions so; here the source text stands behind
-cross-attention, which gets a bias of its own.
+ALiBi, T5, KERPLE and FIRE are called `bias(rows, columns) -> [heads, rows, columns]`, as every bias is (`biases`).
+Shaw's vectors are met by the query and so are called by the attention itself. The sources bias the self-attention
+of a decoder-only model, which gets all its positions so; here the source text stands behind cross-attention, which
+gets a bias of its own.
+
+In self-attention the distance between step i and step j is j − i. In cross-attention it is c_j − i, and the
+coordinate c_j of a source column is a choice, `cross_distance` (w digits in an operand, N columns in the source):
+
+    left    the column number, counted from the left: j
+    right   the column number, counted from the right: N − 1 − j
+    places  the digit's place in its own operand; w for the token left of an operand, none for other structure
+
+Numbers are written units last in the source and units first in the output, and step i writes place i. The digit
+that it must read is at distance 0 with `places`. With `left` its distance changes with the step and the width; with
+`right` it is the same for all steps and widths in the last number of the natural form, and in no other.
 """
 
 import math
@@ -10,12 +22,35 @@ import math
 import torch
 from torch import nn
 
-from abcnb.layout import Layout, Steps
+from abcnb.layout import NO_PLACE, Layout, Steps
+
+CROSS_DISTANCES = ("left", "right", "places")
 
 
-def _distance(rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
-    """j − i, [rows, columns]."""
-    return columns.columns[None, :] - rows[:, None]
+def coordinates(columns: Layout | Steps, cross_distance: str = "left") -> torch.Tensor:
+    """What distances to steps are taken from, [columns]; `NO_PLACE` where a column has no distance.
+
+    Args:
+        columns: of the source, or the steps of self-attention, whose coordinates are always their numbers.
+        cross_distance: one of `CROSS_DISTANCES`.
+
+    Raises:
+        ValueError: an unknown cross_distance.
+    """
+    if cross_distance not in CROSS_DISTANCES:
+        raise ValueError(f"expected a cross_distance among {', '.join(CROSS_DISTANCES)}, got {cross_distance!r}")
+    if isinstance(columns, Steps) or cross_distance == "left":
+        return columns.columns
+    if cross_distance == "right":
+        return columns.total_columns - 1 - columns.columns
+    left_of_an_operand = torch.isin(columns.columns, columns.column_of_place[:, -1])
+    elsewhere = torch.where(left_of_an_operand, columns.width, NO_PLACE)
+    return torch.where(columns.digit_places > NO_PLACE, columns.digit_places, elsewhere)
+
+
+def _distance(rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
+    """c_j − i, [rows, columns]; without meaning where a column has no coordinate."""
+    return coordinate[None, :] - rows[:, None]
 
 
 class ALiBi:
@@ -23,27 +58,30 @@ class ALiBi:
 
     Args:
         heads: number of heads; a power of two.
+        cross_distance: what stands for j in cross-attention; a column without a distance gets 0.
 
     Raises:
         ValueError: heads is not a power of two, for which the source defines no single sequence of slopes.
 
-    Source: Press, Smith, Lewis, "Train short, test long", section 3. As published it biases causal
-    self-attention only; the cross-attention and the source then carry no position at all. Over cross-attention,
-    which the source leaves open, |i − j| is taken between the decoder step and the source column.
+    Source: Press, Smith, Lewis, "Train short, test long", section 3; the slopes are those of every layer. As
+    published it biases causal self-attention only; the cross-attention and the source then carry no position at
+    all. How it would bias cross-attention the source leaves open.
     """
 
-    def __init__(self, heads: int):
+    def __init__(self, heads: int, cross_distance: str = "left"):
         if heads < 1 or heads & (heads - 1):
             raise ValueError(f"expected a power of two for ALiBi's heads, got {heads}")
-        self.heads = heads
+        self.heads, self.cross_distance = heads, cross_distance
         self.slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
 
     def __call__(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
-        return -self.slopes.to(rows.device)[:, None, None] * _distance(rows, columns).abs()
+        found = coordinates(columns, self.cross_distance)
+        bias = -self.slopes.to(rows.device)[:, None, None] * _distance(rows, found).abs()
+        return bias.masked_fill(found == NO_PLACE, 0.0)
 
 
 class T5Bias(nn.Module):
-    """A learned number for each head and bucket of j − i; buckets widen logarithmically.
+    """A learned number for each head and bucket of the distance; buckets widen logarithmically.
 
     Half of the buckets hold one distance each, the others grow up to `max_distance`. Causal attention spends all
     on the past, cross-attention half on either side.
@@ -51,18 +89,29 @@ class T5Bias(nn.Module):
     Args:
         heads: number of heads.
         causal: for self-attention.
+        cross_distance: what the distance is taken from in cross-attention; with `places` there is one more
+            bucket, for the columns without a distance.
         buckets, max_distance: the source's 32 and 128.
 
-    Source: Raffel et al. 2020, section 2.1, and the bucket function of the published code.
+    Source: Raffel et al. 2020, section 2.1, and the bucket function of the published code. The source shares the
+    numbers among all layers, and biases no cross-attention.
     """
 
-    def __init__(self, heads: int, causal: bool, buckets: int = 32, max_distance: int = 128):
+    def __init__(
+        self,
+        heads: int,
+        causal: bool,
+        cross_distance: str = "left",
+        buckets: int = 32,
+        max_distance: int = 128,
+    ):
         super().__init__()
-        self.causal, self.buckets, self.max_distance = causal, buckets, max_distance
-        self.values = nn.Parameter(torch.zeros(buckets, heads))
+        self.causal, self.cross_distance = causal, cross_distance
+        self.buckets, self.max_distance = buckets, max_distance
+        self.values = nn.Parameter(torch.zeros(buckets + (cross_distance == "places"), heads))
 
     def bucket(self, relative: torch.Tensor) -> torch.Tensor:
-        """The bucket of each j − i."""
+        """The bucket of each distance."""
         buckets = self.buckets if self.causal else self.buckets // 2
         side = torch.zeros_like(relative) if self.causal else (relative > 0) * buckets
         distance = (-relative).clamp(min=0) if self.causal else relative.abs()
@@ -73,24 +122,51 @@ class T5Bias(nn.Module):
 
     def forward(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
         """The bias, [heads, rows, columns]."""
-        return self.values[self.bucket(_distance(rows, columns))].permute(2, 0, 1)
+        found = coordinates(columns, self.cross_distance)
+        bucket = torch.where(found == NO_PLACE, self.buckets, self.bucket(_distance(rows, found)))
+        return self.values[bucket].permute(2, 0, 1)
 
 
-class KerpleBias(nn.Module):
-    """b = −r₁ log(1 + r₂ |i − j|), with learned positive r₁ and r₂ for each head.
+class _Formula(nn.Module):
+    """Biases that are a formula of the distance; a column without a distance gets a learned number for each head.
 
-    Source: Chi et al. 2022, equation 4 (logarithmic variant). r₁ and r₂ are kept positive as exponentials, where
-    the published code clips them.
+    Args:
+        heads: number of heads.
+        cross_distance: what the distance is taken from in cross-attention.
     """
 
-    def __init__(self, heads: int, causal: bool = True):
+    def __init__(self, heads: int, cross_distance: str):
         super().__init__()
-        self.log_r1 = nn.Parameter((0.01 + 2 * torch.rand(heads)).log())
-        self.log_r2 = nn.Parameter((0.01 + torch.rand(heads)).log())
+        self.cross_distance = cross_distance
+        self.structural = nn.Parameter(torch.zeros(heads)) if cross_distance == "places" else None
+
+    def of_distance(self, rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
+        """The formula, [heads, rows, columns]."""
+        raise TypeError(f"the bias {type(self).__name__!r} does not define of_distance()")
 
     def forward(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
         """The bias, [heads, rows, columns]."""
-        distance = _distance(rows, columns).abs()
+        found = coordinates(columns, self.cross_distance)
+        bias = self.of_distance(rows, found)
+        if self.structural is None:
+            return bias
+        return torch.where(found == NO_PLACE, self.structural[:, None, None], bias)
+
+
+class KerpleBias(_Formula):
+    """b = −r₁ log(1 + r₂ |distance|), with learned positive r₁ and r₂ for each head.
+
+    Source: Chi et al. 2022, equation 4 (logarithmic variant). r₁ and r₂ are kept positive as exponentials, where
+    the published code clips them. That code makes one such bias and hands it to all layers.
+    """
+
+    def __init__(self, heads: int, causal: bool = True, cross_distance: str = "left"):
+        super().__init__(heads, cross_distance)
+        self.log_r1 = nn.Parameter((0.01 + 2 * torch.rand(heads)).log())
+        self.log_r2 = nn.Parameter((0.01 + torch.rand(heads)).log())
+
+    def of_distance(self, rows, coordinate):
+        distance = _distance(rows, coordinate).abs()
         r1, r2 = self.log_r1.exp()[:, None, None], self.log_r2.exp()[:, None, None]
         return -r1 * (1 + r2 * distance).log()
 
@@ -98,15 +174,16 @@ class KerpleBias(nn.Module):
 FIRE_LENGTH = 512.0  # L at first
 
 
-class FireBias(nn.Module):
-    """b = f(ψ(|i − j|) / ψ(max(L, i, j))), ψ(x) = log(c x + 1), f a small network with a value for each head.
+class FireBias(_Formula):
+    """b = f(ψ(|c_j − i|) / ψ(max(L, i, c_j))), ψ(x) = log(c x + 1), f a small network with a value for each head.
 
-    Source: Li et al. 2024, equations 5 to 8, where j ≤ i; c starts at 0.1, L = 512 m with a learned m that starts
-    at 1, f has 32 hidden units. In cross-attention, which the source leaves open, j may be the larger.
+    Source: Li et al. 2024, equations 5 to 8, where c_j = j ≤ i; c starts at 0.1, L = 512 m with a learned m that
+    starts at 1, f has 32 hidden units. Every layer of the source has an f, c and m of its own, except in its
+    variant FIRE-S. In cross-attention, which the source leaves open, the coordinate c_j may be larger than i.
     """
 
-    def __init__(self, heads: int, causal: bool = True, hidden: int = 32):
-        super().__init__()
+    def __init__(self, heads: int, causal: bool = True, cross_distance: str = "left", hidden: int = 32):
+        super().__init__(heads, cross_distance)
         self.network = nn.Sequential(nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, heads))
         self.c = nn.Parameter(torch.tensor(0.1))
         self.multiplier = nn.Parameter(torch.tensor(1.0))
@@ -114,10 +191,33 @@ class FireBias(nn.Module):
     def _psi(self, x: torch.Tensor) -> torch.Tensor:
         return (self.c.abs() * x + 1).log()
 
-    def forward(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
-        """The bias, [heads, rows, columns]."""
-        distance = _distance(rows, columns).abs().float()
-        furthest = torch.maximum(rows[:, None], columns.columns[None, :])
+    def of_distance(self, rows, coordinate):
+        distance = _distance(rows, coordinate).abs().float()
+        furthest = torch.maximum(rows[:, None], coordinate[None, :])
         threshold = (self.multiplier * FIRE_LENGTH).abs()
         share = self._psi(distance) / (self._psi(torch.maximum(furthest, threshold)) + 1e-6)
         return self.network(share[..., None]).permute(2, 0, 1)
+
+
+class RelativeKeys(nn.Module):
+    """Learned vectors w_{clip(distance, k)}, met by the query: the bias q_i · w / √d of cell (i, j).
+
+    Args:
+        d_head: size of a head; the vectors are shared by all heads, as in the source.
+        clip: largest distance k told apart.
+        structural: there is one more vector, for the columns without a distance.
+
+    Source: Shaw et al. 2018, equation 4, on keys only; every layer has vectors of its own, as in the source.
+    """
+
+    def __init__(self, d_head: int, clip: int, structural: bool = False):
+        super().__init__()
+        self.clip = clip
+        self.vectors = nn.Parameter(torch.randn(2 * clip + 1 + structural, d_head) * d_head**-0.5)
+
+    def forward(self, query: torch.Tensor, rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
+        """Queries [batch, heads, rows, d_head] to biases [batch, heads, rows, columns]."""
+        distance = _distance(rows, coordinate).clamp(-self.clip, self.clip) + self.clip
+        which = torch.where(coordinate == NO_PLACE, 2 * self.clip + 1, distance)
+        scores = query @ self.vectors.T / math.sqrt(query.shape[-1])
+        return scores.gather(-1, which.expand(*scores.shape[:2], -1, -1))

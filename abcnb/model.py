@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from abcnb.biases import Bias, causal
+from abcnb.distance_biases import CROSS_DISTANCES
 from abcnb.layout import Layout, Steps
 from abcnb.positions import SCHEMES, Biased, Positions
 from abcnb.tasks import Batch
@@ -36,6 +37,7 @@ class ModelConfig:
             parameter of that name, and explained there.
         period, random_phase: of the cyclic schemes.
         relative_clip: of the relative schemes.
+        cross_distance, own_bias_per_layer: of the schemes that go by distance (`distance_biases`).
         rotary_width: of the rotary scheme.
         max_position: of the learned, randomized, abacus and coupled schemes.
 
@@ -55,6 +57,8 @@ class ModelConfig:
     relative_clip: int = 16
     rotary_width: int = 0
     max_position: int = 512
+    cross_distance: str = "left"
+    own_bias_per_layer: bool = False
 
     def __post_init__(self):
         if self.position not in SCHEMES:
@@ -71,6 +75,10 @@ class ModelConfig:
             raise ValueError(f"expected a period and a relative_clip of at least 1, got {self}")
         if self.max_position < 1 or self.rotary_width < 0:
             raise ValueError(f"expected a max_position of at least 1 and a rotary_width of at least 0, got {self}")
+        if self.cross_distance not in CROSS_DISTANCES:
+            raise ValueError(
+                f"expected a cross_distance among {', '.join(CROSS_DISTANCES)}, got {self.cross_distance!r}"
+            )
         for part in fields(self):
             unread = part.name in OF_SCHEMES and part.name not in read_by(SCHEMES[self.position])
             if unread and getattr(self, part.name) != part.default:
@@ -92,7 +100,7 @@ def read_by(scheme: type[Positions]) -> list[str]:
 
 
 # The fields of `ModelConfig` that position schemes alone read.
-OF_SCHEMES = {name for scheme in SCHEMES.values() for name in read_by(scheme)} - {"d_model", "heads"}
+OF_SCHEMES = set().union(*map(read_by, SCHEMES.values())) - {"d_model", "heads", "decoder_layers"}
 
 
 @dataclass
@@ -158,7 +166,7 @@ class Attention(nn.Module):
             x: [batch, rows, d_model].
             rows: [rows], step numbers.
             keys_values: from `keys_values`.
-            columns: [columns], column or step numbers.
+            columns: [columns], step numbers or coordinates of source columns (`Positions.coordinates`).
             bias: [heads or 1, rows, columns] added to the scores, or None.
             record: (`weights`, `scores` or `bias`, the list to append them to); takes the explicit path.
 
@@ -240,7 +248,7 @@ class DecoderLayer(nn.Module):
             past: keys and values of earlier steps, or None.
             steps: step numbers of past and present keys.
             memory: the source's keys and values for this layer.
-            columns: column numbers of the source.
+            columns: coordinates of the source's columns.
             biases: of self- and of cross-attention.
             recording: where to leave attention weights or scores.
 
@@ -351,13 +359,11 @@ class Transformer(nn.Module):
         if isinstance(rows, int):
             rows = torch.arange(rows, device=self.device)
         steps = steps or Steps(rows, len(rows))
-        mask, learned = causal(rows, steps), None
-        if self.positions.biased:
-            mask, learned = mask + self.positions.bias(rows, steps), self.positions.bias(rows, layout)
+        mask = causal(rows, steps)
         selves = [bias(rows, steps) + mask for bias in self.self_biases] or [mask]
-        crosses = [bias(rows, layout) + (0 if learned is None else learned) for bias in self.cross_biases] or [
-            learned
-        ]
+        selves = _sums(selves, self.positions.biases(rows, steps))
+        crosses = [bias(rows, layout) for bias in self.cross_biases]
+        crosses = _sums(crosses, self.positions.biases(rows, layout)) or [None]
         layers = len(self.decoder)
         selves, crosses = selves * (layers // len(selves)), crosses * (layers // len(crosses))
         return list(zip(selves, crosses, strict=True))
@@ -390,7 +396,8 @@ class Transformer(nn.Module):
         memory = self.memory(batch.source, layout, draw)
         x = self.embed_target(tokens, rows, layout, draw)
         angles, biases = self.positions.angles(rows, layout), biases_of(len(rows), None, layout)
-        return self.run_decoder(x, angles, angles, memory, layout.columns, biases, None, recording)[0]
+        columns = self.positions.coordinates(layout)
+        return self.run_decoder(x, angles, angles, memory, columns, biases, None, recording)[0]
 
     def _kept_biases(
         self, rows: int, steps: None, layout: Layout
@@ -405,6 +412,15 @@ class Transformer(nn.Module):
 
     def _draw(self, layout: Layout, batch: int) -> int | torch.Tensor:
         return self.positions.draw(layout, batch)
+
+
+def _sums(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The sums of two lists of biases, each of them empty, one for all layers, or one for each layer."""
+    if not some or not others:
+        return some or others
+    count = max(len(some), len(others))
+    pairs = zip(some * (count // len(some)), others * (count // len(others)), strict=True)
+    return [one + other for one, other in pairs]
 
 
 def compiled(model: Transformer, mode: str = "default") -> Callable[[Batch], torch.Tensor]:

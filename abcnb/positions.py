@@ -4,8 +4,9 @@ A scheme overrides what it needs of `Positions` and nothing else:
 
     source, target   vectors added to the embeddings         sinusoidal, cyclic, learned and indexed schemes
     turn             a change of queries and keys            rotary
-    bias             a bias with parameters, on all layers   T5, KERPLE, FIRE
+    biases           biases with parameters                  T5, KERPLE, FIRE
     relative         vectors met by the query in one layer   Shaw
+    coordinates      what `relative` takes distances from    Shaw
     draw             what training draws anew for a batch    cyclic-places, randomized, abacus, coupled
 
 Its constructor's parameters are the fields of `model.ModelConfig` that it reads. ALiBi learns nothing: it is a plain
@@ -17,7 +18,7 @@ import math
 import torch
 from torch import nn
 
-from abcnb.distance_biases import FireBias, KerpleBias, T5Bias
+from abcnb.distance_biases import FireBias, KerpleBias, RelativeKeys, T5Bias, coordinates
 from abcnb.layout import NO_PLACE, Layout, Steps
 
 
@@ -36,7 +37,7 @@ class Positions(nn.Module):
 
     Attributes:
         absolute: a token's position depends on the token alone, so that parts of an input can be evaluated apart.
-        biased: the scheme has a `bias`.
+        biased: the scheme has `biases`.
     """
 
     absolute = True
@@ -62,13 +63,17 @@ class Positions(nn.Module):
         """Queries or keys [batch, heads, n, d_head] with their positions in them."""
         return x
 
-    def relative(self, d_head: int, crossing: bool) -> "RelativeKeys | None":
+    def coordinates(self, layout: Layout) -> torch.Tensor:
+        """What `relative` takes the distance of each source column from, [columns]."""
+        return layout.columns
+
+    def relative(self, d_head: int, crossing: bool) -> RelativeKeys | None:
         """The relative vectors of one attention; `crossing` where it attends to the source."""
         return None
 
-    def bias(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor | None:
-        """What is added to the attention scores of every layer, [heads, rows, columns], or None."""
-        return None
+    def biases(self, rows: torch.Tensor, columns: Layout | Steps) -> list[torch.Tensor]:
+        """What is added to attention scores, [heads, rows, columns]: nothing, one for all layers or one for each."""
+        return []
 
 
 class Sinusoidal(Positions):
@@ -176,13 +181,13 @@ def rotate(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
 
 
-class Relative(Positions):
-    """Shaw's learned vectors for the clipped distance, in self- and cross-attention.
+class RelativeSelf(Positions):
+    """Shaw's learned vectors for the clipped distance, in self-attention, as published.
 
     Args:
         relative_clip: largest distance told apart.
 
-    Source: Shaw et al. 2018, equation 4, on keys only.
+    Source: Shaw et al. 2018 (`distance_biases.RelativeKeys`).
     """
 
     absolute = False
@@ -192,34 +197,26 @@ class Relative(Positions):
         self.relative_clip = relative_clip
 
     def relative(self, d_head, crossing):
-        return RelativeKeys(d_head, self.relative_clip)
+        return None if crossing else RelativeKeys(d_head, self.relative_clip)
 
 
-class RelativeSelf(Relative):
-    """The same in self-attention alone, as published."""
-
-    def relative(self, d_head, crossing):
-        return None if crossing else super().relative(d_head, crossing)
-
-
-class RelativeKeys(nn.Module):
-    """Learned vectors w_{clip(j − i, k)}, met by the query: the bias q_i · w / √d of cell (i, j).
+class Relative(RelativeSelf):
+    """The same in self- and cross-attention.
 
     Args:
-        d_head: size of a head; the vectors are shared by all heads, as in the source.
-        clip: largest distance k told apart.
+        relative_clip: largest distance told apart.
+        cross_distance: what the distance is taken from in cross-attention (`distance_biases`).
     """
 
-    def __init__(self, d_head: int, clip: int):
-        super().__init__()
-        self.clip = clip
-        self.vectors = nn.Parameter(torch.randn(2 * clip + 1, d_head) * d_head**-0.5)
+    def __init__(self, relative_clip: int, cross_distance: str):
+        super().__init__(relative_clip)
+        self.cross_distance = cross_distance
 
-    def forward(self, query: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """Queries [batch, heads, rows, d_head] to biases [batch, heads, rows, columns]."""
-        distance = (columns[None, :] - rows[:, None]).clamp(-self.clip, self.clip) + self.clip
-        scores = query @ self.vectors.T / math.sqrt(query.shape[-1])
-        return scores.gather(-1, distance.expand(*scores.shape[:2], -1, -1))
+    def relative(self, d_head, crossing):
+        return RelativeKeys(d_head, self.relative_clip, structural=crossing and self.cross_distance == "places")
+
+    def coordinates(self, layout):
+        return coordinates(layout, self.cross_distance)
 
 
 # --- a vector of one of `max_position` indices is added
@@ -375,18 +372,29 @@ class Biased(Positions):
 
     Args:
         heads: number of heads.
+        decoder_layers: number of layers.
+        cross_distance: what the distance is taken from in cross-attention (`distance_biases`).
+        own_bias_per_layer: each layer has biases of its own, as in FIRE; otherwise all layers share them, as in
+            T5, FIRE-S and the published code of KERPLE.
     """
 
     absolute = False
     biased = True
     kind: type[nn.Module]
 
-    def __init__(self, heads: int):
+    def __init__(self, heads: int, decoder_layers: int, cross_distance: str, own_bias_per_layer: bool):
         super().__init__()
-        self.self_bias, self.cross_bias = self.kind(heads, causal=True), self.kind(heads, causal=False)
 
-    def bias(self, rows, columns):
-        return (self.self_bias if isinstance(columns, Steps) else self.cross_bias)(rows, columns)
+        def made(**choices) -> nn.Module:
+            if own_bias_per_layer:
+                return nn.ModuleList(self.kind(heads, **choices) for _ in range(decoder_layers))
+            return self.kind(heads, **choices)
+
+        self.self_bias, self.cross_bias = made(causal=True), made(causal=False, cross_distance=cross_distance)
+
+    def biases(self, rows, columns):
+        found = self.self_bias if isinstance(columns, Steps) else self.cross_bias
+        return [bias(rows, columns) for bias in (found if isinstance(found, nn.ModuleList) else [found])]
 
 
 class T5(Biased):

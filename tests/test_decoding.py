@@ -26,6 +26,8 @@ def lines(attention, closed_rows, *pairs):
 BIASES = {
     "none": ((), ()),
     "alibi": ((ALiBi(HEADS),), ()),
+    "alibi from the right": ((ALiBi(HEADS),), (ALiBi(HEADS, "right"),)),
+    "alibi by place": ((ALiBi(HEADS),), (ALiBi(HEADS, "places"),)),
     "windows": ((self_window(HEADS),), (cross_window(HEADS, 2),)),
     "wide windows": ((self_window(HEADS, 3),), (cross_window(HEADS, 2, 2, "both"),)),
     "lines over columns": (
@@ -47,26 +49,50 @@ BIASES = {
 }
 
 
-def make(position, bias, form="natural", encoder_layers=0):
+def make(position, bias, form="natural", **choices):
     task = get_task("addition")
-    config = ModelConfig(
-        d_model=32, d_ff=64, heads=HEADS, decoder_layers=2, position=position, encoder_layers=encoder_layers
-    )
+    config = ModelConfig(d_model=32, d_ff=64, heads=HEADS, decoder_layers=2, position=position, **choices)
     torch.manual_seed(3)
     model = Transformer(config, task.vocabulary_size, *BIASES[bias])
     with torch.no_grad():  # sharper attention, so that the answers depend on the sample
         for name, parameter in model.named_parameters():
             if "attention" in name and name.endswith("weight"):
                 parameter *= 2
+            if name.endswith((".values", ".structural")):  # zero at first
+                parameter.normal_()
     operands = tuple(torch.randint(10, (12, WIDTH - 1)) for _ in range(2))
     return model, task.batch(task.widened(operands, WIDTH), form)
+
+
+OWN = {"own_bias_per_layer": True}
+# name -> (scheme, biases, its choices)
+CHOICES = {
+    f"{position} {cross_distance} {list(more)}": (position, "none", {"cross_distance": cross_distance, **more})
+    for position, more in (
+        ("relative", {"relative_clip": 24}), ("t5", {}), ("t5", OWN), ("kerple", OWN), ("fire", OWN)
+    )
+    for cross_distance in ("left", "right", "places")
+} | {
+    "kerple with windows": ("kerple", "windows", {"cross_distance": "places", **OWN}),
+    "fire with a bias in each layer": ("fire", "another bias in each layer", {"cross_distance": "right"}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("position", SCHEMES)
 def test_cached_decoding_writes_what_uncached_decoding_writes(position, bias):
+    check_decoding(position, bias)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_cached_decoding_of_schemes_that_go_by_distance(name):
+    position, bias, choices = CHOICES[name]
+    check_decoding(position, bias, **choices)
+
+
+def check_decoding(position, bias, **choices):
     for form in ("natural", "aligned"):
-        model, batch = make(position, bias, form)
+        model, batch = make(position, bias, form, **choices)
         cached = greedy_decode(model, batch.source, batch.layout, WIDTH + 1, cache=True)
         assert torch.equal(cached, greedy_decode(model, batch.source, batch.layout, WIDTH + 1, cache=False))
         assert cached.shape == (12, WIDTH + 1)
@@ -77,8 +103,9 @@ def test_cached_decoding_writes_what_uncached_decoding_writes(position, bias):
         assert len(cached.unique(dim=0)) > 1, "the outputs do not depend on the inputs; the test sees nothing"
 
 
-def test_cached_decoding_with_an_encoder_layer():
-    model, batch = make("sinusoidal", "none", encoder_layers=1)
+@pytest.mark.parametrize("position", ["sinusoidal", "randomized"])
+def test_cached_decoding_with_an_encoder_layer(position):
+    model, batch = make(position, "none", encoder_layers=1)
     cached = greedy_decode(model, batch.source, batch.layout, WIDTH + 1, cache=True)
     assert torch.equal(cached, greedy_decode(model, batch.source, batch.layout, WIDTH + 1, cache=False))
     assert len(cached.unique(dim=0)) > 1

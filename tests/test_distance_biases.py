@@ -4,9 +4,58 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from abcnb.distance_biases import ALiBi, FireBias, KerpleBias, T5Bias
-from abcnb.layout import Steps, natural_layout
+from abcnb.distance_biases import (
+    CROSS_DISTANCES,
+    ALiBi,
+    FireBias,
+    KerpleBias,
+    RelativeKeys,
+    T5Bias,
+    coordinates,
+)
+from abcnb.layout import NO_PLACE, Steps, aligned_layout, natural_layout, unary_layout
+
+X = NO_PLACE
+HEADS = 4
+
+# layout, its source written out, and what distances are taken from, from the right and by place
+WRITTEN = {
+    "addition": (natural_layout(2), "$ a2 a1 + b2 b1 &", [6, 5, 4, 3, 2, 1, 0], [2, 1, 0, 2, 1, 0, X]),
+    "n-by-1": (natural_layout(2, second_is_digit=True), "$ a2 a1 * b &", [5, 4, 3, 2, 1, 0], [2, 1, 0, X, X, X]),
+    "aligned": (aligned_layout(2), "$ + a2 b2 a1 b1 &", [6, 5, 4, 3, 2, 1, 0], [X, 2, 1, 1, 0, 0, X]),
+    "unary": (unary_layout(3), "$ a3 a2 a1 &", [4, 3, 2, 1, 0], [3, 2, 1, 0, X]),
+    "listops": (unary_layout(2, operator=True), "$ % a2 a1 &", [4, 3, 2, 1, 0], [X, 2, 1, 0, X]),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_coordinates_by_hand(name):
+    layout, source, right, places = WRITTEN[name]
+    assert coordinates(layout).tolist() == list(range(len(source.split())))
+    assert coordinates(layout, "right").tolist() == right
+    assert coordinates(layout, "places").tolist() == places
+
+
+@pytest.mark.parametrize("cross_distance", CROSS_DISTANCES)
+@pytest.mark.parametrize("name", WRITTEN)
+def test_coordinates_of_selected_columns_are_those_of_the_whole(name, cross_distance):
+    layout = WRITTEN[name][0]
+    columns = torch.tensor([0, 1, 3])
+    found = coordinates(layout.select(columns), cross_distance)
+    assert torch.equal(found, coordinates(layout, cross_distance)[columns])
+
+
+@pytest.mark.parametrize("cross_distance", CROSS_DISTANCES)
+def test_steps_are_counted_from_the_first(cross_distance):
+    assert coordinates(Steps(torch.tensor([0, 2, 5]), 6), cross_distance).tolist() == [0, 2, 5]
+
+
+def test_an_unknown_cross_distance_is_refused():
+    with pytest.raises(ValueError, match="expected a cross_distance among left, right, places, got 'top'"):
+        ALiBi(2, "top")(torch.arange(3), natural_layout(2))
 
 
 def test_alibi_slopes_of_eight_heads():
@@ -78,13 +127,157 @@ def test_t5_has_a_bucket_for_each_small_distance():
     assert both.bucket(torch.tensor([-7, 0, 7, 500])).tolist() == [7, 0, 23, 31]
 
 
-@pytest.mark.parametrize("kind", [T5Bias, KerpleBias, FireBias])
-def test_one_late_row_is_the_row_of_the_whole(kind):
+def test_relative_keys_by_hand():
+    """Clip 1: w(−1) = (1, 0), w(0) = (0, 1), w(1) = (1, 1); scores are divided by √2."""
+    relative = RelativeKeys(2, 1)
+    relative.vectors.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    query = torch.tensor([[2.0, 3.0], [5.0, 7.0], [11.0, 13.0]]).view(1, 1, 3, 2)
+    bias = relative(query, torch.arange(3), torch.arange(4))[0, 0] * math.sqrt(2)
+    # row 0: j − i = 0 1 2 3, clipped 0 1 1 1: 3, 5, 5, 5
+    # row 1: −1 0 1 2, clipped −1 0 1 1: 5, 7, 12, 12
+    # row 2: −2 −1 0 1, clipped −1 −1 0 1: 11, 11, 13, 24
+    expected = torch.tensor([[3.0, 5, 5, 5], [5, 7, 12, 12], [11, 11, 13, 24]])
+    assert torch.allclose(bias, expected, atol=1e-5)
+
+
+def test_relative_keys_of_one_late_row():
     torch.manual_seed(0)
-    layout = natural_layout(6)
-    bias = kind(4, causal=False)
-    for parameter in bias.parameters():
-        parameter.data.normal_() if parameter.dim() > 1 else None
+    relative = RelativeKeys(4, 3)
+    query = torch.randn(2, 2, 9, 4)
+    whole = relative(query, torch.arange(9), torch.arange(9))
+    late = relative(query[:, :, 7:8], torch.tensor([7]), torch.arange(9))
+    assert torch.allclose(late, whole[:, :, 7:8], atol=1e-6)
+
+
+def test_t5_gives_columns_without_a_distance_a_bucket_more():
+    bias = T5Bias(1, causal=False, cross_distance="places")
+    bias.values.data = torch.arange(33.0)[:, None]
+    # $ a2 a1 * b & has the places 2 1 0 and none; positive distances have the buckets from 16 on
+    found = bias(torch.arange(3), natural_layout(2, second_is_digit=True))[0]
+    expected = [[18, 17, 0, 32, 32, 32], [17, 0, 1, 32, 32, 32], [0, 1, 2, 32, 32, 32]]
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [KerpleBias, FireBias])
+def test_formulas_give_columns_without_a_distance_a_learned_number(kind):
+    """At first 0, and the formula elsewhere."""
+    torch.manual_seed(0)
+    layout, rows = natural_layout(2), torch.arange(3)
+    bias = kind(2, causal=False, cross_distance="places")
+    assert not bias(rows, layout)[:, :, -1].any()
+    bias.structural.data = torch.tensor([5.0, -7.0])
+    found = bias(rows, layout)
+    assert found[:, :, -1].tolist() == [[5.0] * 3, [-7.0] * 3]
+    # a2 a1 and b2 b1 are as the steps 1 and 0 would be
+    steps = bias.of_distance(rows, torch.tensor([1, 0]))
+    assert torch.equal(found[:, :, [1, 2]], steps) and torch.equal(found[:, :, [4, 5]], steps)
+    found.sum().backward()
+    assert bias.structural.grad.tolist() == [3.0, 3.0]
+
+
+def test_relative_keys_give_columns_without_a_distance_a_vector_more():
+    """Clip 1: w(−1) = 1, w(0) = 2, w(1) = 4 and 8 without a distance."""
+    relative = RelativeKeys(1, 1, structural=True)
+    relative.vectors.data = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
+    found = relative(torch.ones(1, 1, 3, 1), torch.arange(3), coordinates(natural_layout(2), "places"))
+    # the places 2 1 0 2 1 0 and none
+    expected = [[4, 4, 2, 4, 4, 2, 8], [4, 2, 1, 4, 2, 1, 8], [2, 1, 1, 2, 1, 1, 8]]
+    assert found[0, 0].tolist() == expected
+
+
+def test_alibi_over_the_source_by_hand():
+    """One head: the slope is 2^−8."""
+    rows, layout = torch.arange(2), natural_layout(2)
+    left, right, places = (ALiBi(1, name)(rows, layout)[0] * -256 for name in CROSS_DISTANCES)
+    assert left.tolist() == [[0, 1, 2, 3, 4, 5, 6], [1, 0, 1, 2, 3, 4, 5]]
+    assert right.tolist() == [[6, 5, 4, 3, 2, 1, 0], [5, 4, 3, 2, 1, 0, 1]]
+    assert places.tolist() == [[2, 1, 0, 2, 1, 0, 0], [1, 0, 1, 1, 0, 1, 0]]
+
+
+def shaw(cross_distance):
+    """Shaw's vectors as a bias, met by queries that are all the same."""
+    relative = RelativeKeys(8, 24, structural=cross_distance == "places")
+    query = torch.randn(1, HEADS, 1, 8)
+    return lambda rows, layout: relative(
+        query.expand(-1, -1, len(rows), -1), rows, coordinates(layout, cross_distance)
+    )[0]
+
+
+def randomised(kind):
+    """A bias of a kind, its parameters drawn at random."""
+
+    def make(cross_distance):
+        bias = kind(HEADS, causal=False, cross_distance=cross_distance)
+        for parameter in bias.parameters():
+            parameter.data += torch.rand_like(parameter)
+        return bias
+
+    return make
+
+
+KINDS = {
+    "alibi": lambda cross_distance: ALiBi(HEADS, cross_distance),
+    "shaw": shaw,
+    "t5": randomised(T5Bias),
+    "kerple": randomised(KerpleBias),
+    "fire": randomised(FireBias),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=20, deadline=None)
+@given(
+    make=st.sampled_from([natural_layout, aligned_layout, unary_layout]),
+    narrow=st.integers(1, 12),
+    wide=st.integers(1, 12),
+    seed=st.integers(0, 99),
+)
+def test_by_place_a_digit_has_the_same_bias_at_every_width(kind, make, narrow, wide, seed):
+    """In every operand, and the same at every step that is as far from it."""
+    torch.manual_seed(seed)
+    bias, rows = KINDS[kind]("places"), torch.arange(13)
+    found = []
+    for layout in (make(narrow), make(wide)):
+        by_operand = bias(rows, layout)[:, :, layout.column_of_place[:, 1:]]  # the token left of it included
+        assert torch.equal(by_operand, by_operand[:, :, :1].expand_as(by_operand))
+        found.append(by_operand[:, :, 0])
+    both = min(narrow, wide) + 1
+    assert torch.equal(found[0][..., :both], found[1][..., :both])
+    assert torch.equal(found[0][:, 1:, 1:], found[0][:, :-1, :-1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_by_column_a_digit_has_another_bias_at_another_width(kind):
+    torch.manual_seed(0)
+    rows, units = torch.arange(4), [natural_layout(width).column_of_place[:, 1] for width in (4, 5)]
+    for cross_distance, same in (("left", [False, False]), ("right", [False, True])):
+        bias = KINDS[kind](cross_distance)
+        narrow, wide = (
+            bias(rows, natural_layout(width))[:, :, columns] for width, columns in zip((4, 5), units, strict=True)
+        )
+        assert [torch.equal(narrow[..., i], wide[..., i]) for i in range(2)] == same
+
+
+def test_fire_is_normalised_by_the_coordinate_that_the_distance_is_taken_from():
+    """With f(x) = x, c = 1 and L = 4; `$a6…a1&` has the columns 0 to 7."""
+    rows, layout = torch.tensor([2]), unary_layout(6)
+    for cross_distance, coordinate in (("left", 1), ("right", 6), ("places", 5)):
+        bias = FireBias(1, causal=False, cross_distance=cross_distance, hidden=1)
+        first, _, last = bias.network
+        for layer in (first, last):
+            layer.weight.data, layer.bias.data = torch.ones(1, 1), torch.zeros(1)
+        bias.c.data, bias.multiplier.data = torch.tensor(1.0), torch.tensor(4.0 / 512)
+        expected = math.log(abs(coordinate - 2) + 1) / math.log(max(4, coordinate) + 1)
+        assert bias(rows, layout)[0, 0, 1].item() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("cross_distance", CROSS_DISTANCES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_late_row_and_some_columns_are_those_of_the_whole(kind, cross_distance):
+    torch.manual_seed(0)
+    layout, columns = natural_layout(6), torch.tensor([0, 2, 7, 9, 13])
+    bias = KINDS[kind](cross_distance)
     whole = bias(torch.arange(7), layout)
-    assert whole.shape == (4, 7, len(layout))
+    assert whole.shape == (HEADS, 7, len(layout))
     torch.testing.assert_close(bias(torch.tensor([5]), layout), whole[:, 5:6])
+    torch.testing.assert_close(bias(torch.arange(7), layout.select(columns)), whole[:, :, columns])

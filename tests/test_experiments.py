@@ -3,9 +3,14 @@ import json
 from dataclasses import asdict, fields, is_dataclass, replace
 
 import pytest
+import torch
 
+from abcnb.distance_biases import ALiBi
+from abcnb.layout import natural_layout
 from abcnb.study.experiments import Experiment, from_dict
-from abcnb.study.methods import METHODS, PRESETS, experiment
+from abcnb.study.methods import METHODS, PRESETS, experiment, settings_of
+from abcnb.study.runs import written_biases
+from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 
 SMOKE = experiment("successor", "vanilla", "smoke")
@@ -83,3 +88,58 @@ def test_from_dict_names_what_is_wrong(content, told):
 def test_experiments_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError):
         replace(SMOKE, **wrong)
+
+
+# --- distances in cross-attention
+
+
+@pytest.mark.parametrize(
+    "method, settings",
+    [
+        (method, [f"model.{name}"])
+        for method in ("rpe", "t5", "kerple", "fire")
+        for name in ("cross_distance=right", "cross_distance=places")
+    ]
+    + [(method, ["model.own_bias_per_layer=true"]) for method in ("t5", "kerple", "fire")]
+    + [("alibi-cross", [f"bias={name}"]) for name in ("alibi-right", "alibi-places")]
+    + [("rpe", ["model.relative_clip=24"]), ("randomized", ["model.encoder_layers=1"])],
+)
+def test_a_distance_is_a_setting_with_a_digest_of_its_own(method, settings):
+    wanted = experiment("addition", method)
+    changed = with_settings(wanted, settings)
+    assert changed.digest != wanted.digest
+    assert settings_of(changed).lower() == settings[0]
+    assert from_dict(Experiment, json.loads(json.dumps(asdict(changed)))) == changed
+
+
+def test_a_distance_that_is_the_default_leaves_the_digest():
+    for method, settings in (
+        ("rpe", ["model.cross_distance=left"]),
+        ("t5", ["model.cross_distance=left", "model.own_bias_per_layer=false"]),
+        ("alibi-cross", ["bias=alibi-cross"]),
+    ):
+        wanted = experiment("addition", method)
+        assert with_settings(wanted, settings).digest == wanted.digest
+
+
+def test_the_digests_of_before_there_were_distances():
+    known = {
+        "alibi-cross": "1e19c90e3071",
+        "rpe": "9f202aaaad1b",
+        "t5": "9ced66daa794",
+        "kerple": "0acc546524ad",
+        "fire": "e423fd4ee6f1",
+        "abc-places": "5cd1db9831b3",
+    }
+    assert {method: experiment("addition", method).digest for method in known} == known
+
+
+@pytest.mark.parametrize(
+    "bias, cross_distance", [("alibi-cross", "left"), ("alibi-right", "right"), ("alibi-places", "places")]
+)
+def test_alibi_over_the_source_takes_the_distance_that_it_is_named_after(bias, cross_distance):
+    wanted = with_settings(experiment("addition", "alibi-cross"), [f"bias={bias}"])
+    (of_steps,), (of_source,) = written_biases(wanted)
+    rows, layout = torch.arange(4), natural_layout(3)
+    assert torch.equal(of_source(rows, layout), ALiBi(wanted.model.heads, cross_distance)(rows, layout))
+    assert of_steps.cross_distance == "left"

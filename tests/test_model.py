@@ -1,5 +1,6 @@
 import gc
 import math
+import re
 import weakref
 
 import pytest
@@ -22,6 +23,7 @@ CROSS_LINES = LineBias(
     "cross", 2, (Line(1, "places", -1, 0, -2, -1.0), Line(1, "columns", 1, 0, 3, -2.0)), "transparent"
 )
 
+OWN = {"own_bias_per_layer": True}
 SETUPS = {
     "no bias": ({"position": "sinusoidal"}, (), ()),
     "nothing at all": ({"position": "none"}, (), ()),
@@ -39,9 +41,19 @@ SETUPS = {
     "t5": ({"position": "t5"}, (), ()),
     "kerple": ({"position": "kerple"}, (), ()),
     "fire": ({"position": "fire"}, (), ()),
+    "relative from the right": ({"position": "relative", "cross_distance": "right", "relative_clip": 24}, (), ()),
+    "relative by place": ({"position": "relative", "cross_distance": "places", "relative_clip": 24}, (), ()),
+    "alibi from the right": ({"position": "none"}, (ALiBi(2),), (ALiBi(2, "right"),)),
+    "alibi by place": ({"position": "none"}, (ALiBi(2),), (ALiBi(2, "places"),)),
+    "t5 by place": ({"position": "t5", "cross_distance": "places"}, (), ()),
+    "own kerple by place": ({"position": "kerple", "cross_distance": "places", **OWN}, (), ()),
+    "own fire from the right": ({"position": "fire", "cross_distance": "right", **OWN}, (), ()),
+    "own t5 with lines": ({"position": "t5", **OWN}, (SELF_LINES,), (CROSS_LINES,)),
+    "randomized encoder": ({"position": "randomized", "encoder_layers": 1}, (), ()),
     "encoder": ({"position": "sinusoidal", "encoder_layers": 1}, (), ()),
     "rotary encoder": ({"position": "rotary", "encoder_layers": 1}, (), ()),
 }
+BIASED = [name for name, scheme in SCHEMES.items() if issubclass(scheme, Biased)]
 each_setup = pytest.mark.parametrize("setup", SETUPS)
 
 
@@ -330,6 +342,79 @@ def test_biases_of_adds_causality():
     assert torch.equal(second[0], expected)
 
 
+# Biases with parameters
+
+
+def biased(position, **choices):
+    """A model whose biases have parameters drawn at random."""
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(**SMALL, position=position, **choices), 15).eval()
+    with torch.no_grad():
+        for parameter in model.positions.parameters():
+            parameter.add_(torch.rand_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("position", BIASED)
+@torch.no_grad()
+def test_layers_share_a_learned_bias_or_have_their_own(position):
+    layout, rows = natural_layout(4), torch.arange(5)
+    (self_bias, cross_bias), second = biased(position).biases_of(5, None, layout)
+    assert second[0] is self_bias and second[1] is cross_bias
+    model = biased(position, **OWN)
+    (self_bias, cross_bias), second = model.biases_of(5, None, layout)
+    assert not torch.equal(second[0], self_bias) and not torch.equal(second[1], cross_bias)
+    assert torch.equal(second[1], model.positions.cross_bias[1](rows, layout))
+    expected = model.positions.self_bias[1](rows, Steps.all(5)) + causal(rows, Steps.all(5))
+    assert torch.equal(second[0], expected)
+
+
+@pytest.mark.parametrize("position", BIASED)
+@torch.no_grad()
+def test_own_biases_that_are_equal_are_a_shared_one(position):
+    shared, own, batch = biased(position), biased(position, **OWN), addition_batch()
+    weights = shared.state_dict()
+    # positions.self_bias.1.values of the second layer is positions.self_bias.values of all layers
+    own.load_state_dict({name: weights[re.sub(r"_bias\.\d\.", "_bias.", name)] for name in own.state_dict()})
+    assert torch.equal(own(batch), shared(batch))
+
+
+@pytest.mark.parametrize("position", BIASED)
+@torch.no_grad()
+def test_own_biases_are_added_to_those_of_each_layer(position):
+    windows = (cross_window(2, 2), cross_window(2, 2, 0))
+    model, layout, rows = biased(position, **OWN), natural_layout(4), torch.arange(5)
+    for given in (windows, windows[:1]):
+        model.cross_biases = given
+        found = [cross for _, cross in model.biases_of(5, None, layout)]
+        for layer in range(2):
+            expected = given[layer % len(given)](rows, layout) + model.positions.cross_bias[layer](rows, layout)
+            assert torch.equal(found[layer], expected)
+
+
+def test_a_shared_bias_is_saved_under_the_names_of_before():
+    fire = ["c", "multiplier", *(f"network.{i}.{kind}" for i in (0, 2) for kind in ("weight", "bias"))]
+    known = {"t5": ["values"], "kerple": ["log_r1", "log_r2"], "fire": fire}
+    for position, names in known.items():
+        found = {name for name in biased(position).state_dict() if name.startswith("positions.")}
+        assert found == {f"positions.{kind}_bias.{name}" for kind in ("self", "cross") for name in names}
+
+
+@torch.no_grad()
+def test_by_place_attention_does_not_change_with_the_width():
+    """Padded with two zeros more, the first steps see each digit with the same bias."""
+    for position in (*BIASED, "relative"):
+        model, found = biased(position, cross_distance="places"), []
+        for width in (4, 9):
+            task = get_task("addition")
+            batch = task.batch(task.widened(tuple(torch.full((1, 3), digit) for digit in (7, 2)), width))
+            recording = Recording("bias")
+            model(batch, recording)
+            units = batch.layout.column_of_place[:, 1:4]
+            found.append(recording.cross_attention[0][:, :, :3][..., units])
+        assert torch.allclose(*found, atol=1e-5)
+
+
 def test_dropout_acts_in_training_only():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(**SMALL, dropout=0.5), 15)
@@ -395,6 +480,19 @@ def test_phases_stay_without_random_phase():
         ({"position": "rotary", "random_phase": True}, "expected random_phase=False with 'rotary' positions"),
         ({"position": "t5", "relative_clip": 8}, "expected relative_clip=16 with 't5' positions"),
         ({"position": "cyclic-places", "rotary_width": 7}, "expected rotary_width=0 with 'cyclic-places'"),
+        (
+            {"position": "t5", "cross_distance": "top"},
+            "expected a cross_distance among left, right, places, got 'top'",
+        ),
+        (
+            {"position": "rotary", "cross_distance": "right"},
+            "expected cross_distance=left with 'rotary' positions",
+        ),
+        (
+            {"position": "relative-self", "cross_distance": "places"},
+            "expected cross_distance=left with 'relative-self' positions",
+        ),
+        ({"position": "relative", **OWN}, "expected own_bias_per_layer=False with 'relative' positions"),
         ({"position": "none", "max_position": 99}, "expected max_position=512 with 'none' positions"),
     ],
 )

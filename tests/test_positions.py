@@ -11,7 +11,6 @@ from abcnb.positions import (
     Abacus,
     CyclicColumns,
     CyclicPlaces,
-    RelativeKeys,
     Sinusoidal,
     rotate,
     sinusoid,
@@ -159,28 +158,6 @@ def test_rotation_keeps_lengths():
     x = torch.randn(2, 3, 5, 8)
     turned = rotate(x, torch.arange(5))
     assert torch.allclose(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-5)
-
-
-def test_relative_keys_by_hand():
-    """Clip 1: w(−1) = (1, 0), w(0) = (0, 1), w(1) = (1, 1); scores are divided by √2."""
-    relative = RelativeKeys(2, 1)
-    relative.vectors.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    query = torch.tensor([[2.0, 3.0], [5.0, 7.0], [11.0, 13.0]]).view(1, 1, 3, 2)
-    bias = relative(query, torch.arange(3), torch.arange(4))[0, 0] * math.sqrt(2)
-    # row 0: j − i = 0 1 2 3, clipped 0 1 1 1: 3, 5, 5, 5
-    # row 1: −1 0 1 2, clipped −1 0 1 1: 5, 7, 12, 12
-    # row 2: −2 −1 0 1, clipped −1 −1 0 1: 11, 11, 13, 24
-    expected = torch.tensor([[3.0, 5, 5, 5], [5, 7, 12, 12], [11, 11, 13, 24]])
-    assert torch.allclose(bias, expected, atol=1e-5)
-
-
-def test_relative_keys_of_one_late_row():
-    torch.manual_seed(0)
-    relative = RelativeKeys(4, 3)
-    query = torch.randn(2, 2, 9, 4)
-    whole = relative(query, torch.arange(9), torch.arange(9))
-    late = relative(query[:, :, 7:8], torch.tensor([7]), torch.arange(9))
-    assert torch.allclose(late, whole[:, :, 7:8], atol=1e-6)
 
 
 # Indices out of a table

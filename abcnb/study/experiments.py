@@ -18,7 +18,7 @@ from abcnb.numbers import TrainingData, check_numbers, training_width
 from abcnb.tasks import Task, get_task
 from abcnb.training import TrainingConfig
 
-BIASES = ("none", "alibi", "alibi-cross", "window", "calibrated")
+BIASES = ("none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "window", "calibrated")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Experiment:
         width: digits that operands are padded to in training; 0 is the training length + 1, or more where the
             results of the training numbers take more.
         train_numbers: one of `numbers.TRAIN_NUMBERS`.
-        bias: `none`, `alibi` (self-attention), `alibi-cross` (both), `window` (ABS) or `calibrated` (ABC).
+        bias: `none`, `alibi` (self-attention), `alibi-cross`, `alibi-right`, `alibi-places` (both, source columns
+            counted from the left, from the right, and by place), `window` (ABS) or `calibrated` (ABC).
         model, training, window: as they say.
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
         lora: adapters; the model is then the one of `interpolation`, frozen except for them, and `calibration`,

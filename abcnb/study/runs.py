@@ -58,13 +58,17 @@ def new_model(experiment: Experiment, biases: Biases, adapted: dict | None = Non
     return pipeline.new_model(e.get_task(), e.model, e.seed, biases, adapted, e.lora)
 
 
+# Biases that are ALiBi over cross-attention too, and what it takes the distance of a source column from.
+CROSS_DISTANCE_OF = {"alibi-cross": "left", "alibi-right": "right", "alibi-places": "places"}
+
+
 def written_biases(experiment: Experiment) -> Biases:
     """The biases of every method but ABC, which reads them off attention."""
     heads = experiment.model.heads
     if experiment.bias == "alibi":
         return Biases((ALiBi(heads),))
-    if experiment.bias == "alibi-cross":
-        return Biases((ALiBi(heads),), (ALiBi(heads),))
+    if experiment.bias in CROSS_DISTANCE_OF:
+        return Biases((ALiBi(heads),), (ALiBi(heads, CROSS_DISTANCE_OF[experiment.bias]),))
     if experiment.bias == "window":
         segments = experiment.get_task().layout(experiment.train_width, experiment.form).segments
         return windows(heads, segments, experiment.window.w, experiment.window.sides)
