@@ -8,6 +8,8 @@ Biases made of lines are in `lines`; biases that depend on a distance alone (ALi
 `distance_biases`.
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -37,3 +39,42 @@ def causal(rows: torch.Tensor, columns: Steps) -> torch.Tensor:
     """0 where column j ≤ row i, −inf where it lies in the future; shape [1, rows, columns]."""
     future = columns.columns[None, :] > rows[:, None]
     return torch.zeros(future.shape, device=rows.device).masked_fill(future, CLOSED)[None]
+
+
+@dataclass(frozen=True)
+class Softened:
+    """A bias whose closed cells have a finite value: attention leaks into them with a weight of about e^value."""
+
+    bias: Bias
+    value: float
+
+    def __call__(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
+        return self.bias(rows, columns).clamp(min=self.value)
+
+
+def unbiased(rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
+    """The bias that changes nothing: 0 in every cell, [1, rows, columns]."""
+    return torch.zeros(1, len(rows), len(columns), device=rows.device)
+
+
+def limited(
+    biases: Biases, layers: int, attention: str = "both", only: Collection[int] = (), closed: float = CLOSED
+) -> Biases:
+    """Biases in a part of the decoder, or with closed cells that are not quite closed.
+
+    Args:
+        biases: of all layers.
+        layers: how many decoder layers there are.
+        attention: `self`, `cross` or `both`: which attention keeps its bias.
+        only: the layers that keep it, from 0; empty is all.
+        closed: the value of closed cells. Causality stays −∞: the model adds it after this.
+    """
+
+    def part(name: str, given: tuple[Bias, ...]) -> tuple[Bias, ...]:
+        if not given or attention not in (name, "both"):
+            return ()
+        each = given * (layers // len(given)) if only else given
+        each = [unbiased if only and layer not in only else bias for layer, bias in enumerate(each)]
+        return tuple(bias if closed == CLOSED or bias is unbiased else Softened(bias, closed) for bias in each)
+
+    return Biases(part("self", biases.self_biases), part("cross", biases.cross_biases))

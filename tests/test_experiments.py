@@ -36,7 +36,7 @@ def changed(experiment, path):
         owner = getattr(owner, name)
     value = getattr(owner, path[-1])
     other = {
-        bool: lambda: not value, int: lambda: value + 1, float: lambda: value + 0.125,
+        bool: lambda: not value, int: lambda: value + 1, float: lambda: max(value, -9.0) + 0.125,
         str: lambda: value + "x", tuple: lambda: (*value, 2), type(None): lambda: {"method": "something"},
     }[type(value)]()  # fmt: skip
     object.__setattr__(owner, path[-1], other)

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import torch
 
+from abcnb.biases import CLOSED
 from abcnb.calibration import CalibrationConfig
 from abcnb.lines import cross_window
 from abcnb.lora import LoRAConfig
@@ -45,6 +46,9 @@ class Experiment:
         train_numbers: one of `numbers.TRAIN_NUMBERS`.
         bias: `none`, `alibi` (self-attention), `alibi-cross`, `alibi-right`, `alibi-places` (both, source columns
             counted from the left, from the right, and by place), `window` (ABS) or `calibrated` (ABC).
+        biased: which attention of the decoder gets the bias: `self`, `cross` or `both`.
+        biased_layers: the decoder layers that get it, from 0; empty is all.
+        closed: the bias of closed cells, −∞ or finite.
         model, training, window: as they say.
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
         lora: adapters; the model is then the one of `interpolation`, frozen except for them, and `calibration`,
@@ -60,6 +64,9 @@ class Experiment:
     width: int = 0
     train_numbers: str = "even"
     bias: str = "none"
+    biased: str = "both"
+    biased_layers: tuple[int, ...] = ()
+    closed: float = CLOSED
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     window: WindowConfig | None = None
@@ -75,6 +82,16 @@ class Experiment:
         check_numbers(task, self.train_numbers, self.train_width)
         if self.bias not in BIASES:
             raise ValueError(f"expected a bias among {', '.join(BIASES)}, got {self.bias!r}")
+        if self.biased not in ("self", "cross", "both"):
+            raise ValueError(f"expected biased as self, cross or both, got {self.biased!r}")
+        if set(self.biased_layers) - set(range(self.model.decoder_layers)):
+            raise ValueError(
+                f"expected biased_layers among 0 to {self.model.decoder_layers - 1}, got {self.biased_layers}"
+            )
+        if not self.closed < 0:
+            raise ValueError(f"expected a bias of closed cells below 0, got {self.closed}")
+        if self.bias == "none" and (self.biased, self.biased_layers, self.closed) != ("both", (), CLOSED):
+            raise ValueError("biased, biased_layers and closed are for experiments with a bias")
         if (self.bias == "window") != (self.window is not None):
             raise ValueError("the window is given exactly where the bias is 'window'")
         if (self.bias == "calibrated") != (self.calibration is not None and self.interpolation is not None):

@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 
 import abcnb
 from abcnb import pipeline
-from abcnb.biases import NO_BIASES, Biases
+from abcnb.biases import NO_BIASES, Biases, limited
 from abcnb.calibration import AveragedAttention
 from abcnb.devices import hardware, pick_device
 from abcnb.distance_biases import ALiBi
@@ -100,8 +100,11 @@ class Run:
 
     def biases(self) -> Biases:
         """The biases the model was trained with."""
-        if self.experiment.bias != "calibrated":
-            return written_biases(self.experiment)
+        e = self.experiment
+        whole = self._calibrated() if e.bias == "calibrated" else written_biases(e)
+        return limited(whole, e.model.decoder_layers, e.biased, e.biased_layers, e.closed)
+
+    def _calibrated(self) -> Biases:
         layers = self.experiment.model.decoder_layers if self.experiment.calibration.layer == "each" else 1
         missing = [
             name
