@@ -331,13 +331,14 @@ def table_command(
     ] = Path("reports"),
 ):
     """Write the tables of the committed results and of all configurations into README and reports."""
+    from abcnb.study import tables
     from abcnb.study.configurations import methods_page
 
     table = results.read(reports / "results" / "accuracy.csv")
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
-    results.write_table(results.overview(table), readme)
-    results.write_table(results.tables(table), reports / "results.md")
+    tables.write_table(tables.overview(table), readme)
+    tables.write_table(tables.long_tables(table), reports / "results.md")
     write_atomically(reports / "methods.md", lambda file: file.write_text(methods_page()))
 
 

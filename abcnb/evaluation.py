@@ -7,6 +7,7 @@ Source: paper, appendix B (accurate if and only if the output exactly matches th
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -80,12 +81,41 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[f
 
     Source: Wilson 1927; z is the normal quantile of 97.5%.
     """
-    if not 0 <= successes <= trials or trials < 1:
-        raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
+    _check_proportion(successes, trials)
     p, n = successes / trials, trials
     centre = p + z * z / (2 * n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return max(0.0, (centre - half) / (1 + z * z / n)), min(1.0, (centre + half) / (1 + z * z / n))
+
+
+def exact_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The exact 95% interval of a proportion, for few trials, such as seeds.
+
+    Its ends are the proportions with which so many successes or more, and so many or fewer, have a chance of 2.5%.
+
+    Source: Clopper and Pearson 1934.
+    """
+    _check_proportion(successes, trials)
+
+    def chance(counts: range, p: float) -> float:
+        return math.fsum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in counts)
+
+    def solve(is_below: Callable[[float], bool]) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (middle, high) if is_below(middle) else (low, middle)
+        return low
+
+    or_more, or_fewer = range(successes, trials + 1), range(successes + 1)
+    low = solve(lambda p: chance(or_more, p) < 0.025) if successes else 0.0
+    high = solve(lambda p: chance(or_fewer, p) > 0.025) if successes < trials else 1.0
+    return low, high
+
+
+def _check_proportion(successes: int, trials: int) -> None:
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
 
 
 @torch.no_grad()

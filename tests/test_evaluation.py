@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from abcnb import evaluation
 from abcnb.decoding import greedy_decode
 from abcnb.distance_biases import ALiBi
-from abcnb.evaluation import Score, count_errors, count_errors_in_chunks, evaluate, wilson_interval
+from abcnb.evaluation import (
+    Score,
+    count_errors,
+    count_errors_in_chunks,
+    evaluate,
+    exact_interval,
+    wilson_interval,
+)
 from abcnb.layout import Steps
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import ModelConfig, Transformer
@@ -20,7 +27,7 @@ from abcnb.testsets import hard_cases, padded_cases, random_operands
 SMALL = ModelConfig(d_model=32, d_ff=64, heads=2, decoder_layers=2, position="none")
 
 
-# --- Wilson's interval
+# --- intervals
 
 
 @pytest.mark.parametrize(
@@ -55,9 +62,33 @@ def test_wilson_interval_holds_the_share_and_mirrors(pair):
 
 
 @pytest.mark.parametrize("successes, trials", [(-1, 10), (11, 10), (0, 0), (1, 0), (0, -3)])
-def test_wilson_interval_refuses_impossible_counts(successes, trials):
+@pytest.mark.parametrize("interval", [wilson_interval, exact_interval])
+def test_intervals_refuse_impossible_counts(interval, successes, trials):
     with pytest.raises(ValueError, match=f"got {successes} of {trials}"):
-        wilson_interval(successes, trials)
+        interval(successes, trials)
+
+
+@pytest.mark.parametrize(
+    "successes, trials, low, high",
+    [
+        (5, 5, 0.4782, 1.0),
+        (10, 10, 0.6915, 1.0),
+        (0, 3, 0.0, 0.7076),
+        (4, 5, 0.2836, 0.9949),
+        (8, 10, 0.4439, 0.9748),
+    ],
+)
+def test_exact_interval_has_known_values(successes, trials, low, high):
+    assert exact_interval(successes, trials) == pytest.approx((low, high), abs=6e-5)
+
+
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_exact_interval_holds_the_share_and_mirrors(pair):
+    k, n = pair
+    low, high = exact_interval(k, n)
+    assert 0 <= low <= k / n <= high <= 1
+    mirrored = exact_interval(n - k, n)
+    assert (1 - mirrored[1], 1 - mirrored[0]) == pytest.approx((low, high), abs=1e-9)
 
 
 def test_score_gives_percentages():

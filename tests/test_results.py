@@ -4,31 +4,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from abcnb.__main__ import app
 from abcnb.evaluation import Score, percent
 from abcnb.study import results
-from abcnb.study.fingerprint import fingerprint
-from abcnb.study.published import Choice, published
-from abcnb.study.results import COLUMNS, SCORES, VALIDATIONS, comparison, read, record, score_lines
+from abcnb.study.published import Choice
+from abcnb.study.results import COLUMNS, SCORES, VALIDATIONS, read, record, score_lines
 from abcnb.study.sweep import read_sweep
+from tests.made_up import made_up
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
 
 REPOSITORY = Path(__file__).parents[1]
-
-
-def made_up(task="addition", method="vanilla", seed=0, length=6, correct=50, samples=100, **more):
-    values = {
-        "task": task, "method": method, "preset": "laptop", "seed": seed, "test_set": "random", "length": length,
-        "samples": samples, "correct": correct, "wrong_digits": 7, "train_steps": 20, "train_seconds": 1.5,
-        "device": "cpu", "frame": "", "position": "none", "train_width": 7, "train_numbers": "even",
-        "form": "natural", "digits": 800, "parameters": 1000, "hardware": "a CPU, 1 thread(s)", "run": "0123abcd",
-        "settings": "", "train_flops": 10**9, "code": "cafe", "date": "2026-11-22",
-        "worst_kind": "", "worst_percent": "",
-    }  # fmt: skip
-    return values | more
 
 
 def test_the_header_begins_as_agreed(tmp_path):
@@ -122,89 +108,6 @@ def test_a_hundred_percent_is_shown_only_where_nothing_was_missed(value, text):
     assert percent(value) == text
 
 
-def test_comparison_of_a_made_up_table():
-    table = pd.DataFrame(
-        [
-            made_up("parity", "vanilla", correct=25),
-            made_up("parity", "vanilla", length=60, correct=0),
-            made_up("n-by-1", "abs-nope", 0, 60, 10_000, 10_000),
-            made_up("n-by-1", "abs-nope", 1, 60, 9_998, 10_000),
-            made_up("addition", "rpe", length=7, correct=100),
-            made_up("addition", "rpe", length=60, correct=1, test_set="hard"),
-        ]
-    )
-    assert comparison(table, (6, 60)).splitlines() == [
-        "| task | method | seeds | 6 | 60 |",
-        "|---|---|---|---|---|",
-        "| parity | vanilla | 1 | 25.00 (29.23) | 0.00 (0) |",
-        "| n-by-1 | abs-nope | 2 | not run | 99.99, worst 99.98 (98.31) |",
-        "| addition | rpe | 1 | not run | not run |",
-    ]
-    assert comparison(table, (60,), "hard").splitlines()[2:] == ["| addition | rpe | 1 | 1.00 |"]
-
-
-ROWS = [
-    made_up("addition", "rope", 0, 60, 1, 10_000),
-    made_up("n-by-1", "vanilla", 0, 60, 0, 10_000),
-    made_up("addition", "fire", 0, 60, 0, 10_000),  # of one task, unpublished: in the long tables alone
-    made_up("addition", "vanilla", 0, 60, 3, 10_000),
-    made_up("addition", "vanilla", 1, 60, 5, 10_000),
-    made_up("addition", "vanilla", 0, 60, 7, 100, test_set="hard"),
-    made_up("listops-sm", "vanilla", 0, 60, 9, 100),
-    made_up("addition", "vanilla", 2, 60, 10_000, 10_000, settings="width=61"),
-]
-SIDE_BY_SIDE = [
-    "| method | seeds | successor | addition | parity | n-by-1 |",
-    "|---|---|---|---|---|---|",
-    "| vanilla | 1 to 2 | not run | 0.04, worst 0.03 (0) | not run | 0.00 (0) |",
-    "| rope | 1 | not run | 0.01 (0) | not run | not run |",
-]
-
-
-def lines_of_tables(text):
-    return [line for line in text.splitlines() if line.startswith("|")]
-
-
-def test_the_overview_shows_tasks_side_by_side_on_random_digits():
-    assert lines_of_tables(results.overview(pd.DataFrame(ROWS))) == SIDE_BY_SIDE
-
-
-def test_the_long_tables_show_every_task_length_and_test_set():
-    random, _, hard = results.tables(pd.DataFrame(ROWS)).partition("hard cases:**")
-    lines = lines_of_tables(random)
-    assert lines[:4] == SIDE_BY_SIDE
-    listed = [line.split(" | ")[:2] for line in lines[4:]]
-    assert listed[2:] == [
-        ["| addition", "vanilla"],
-        ["| addition", "rope"],
-        ["| addition", "fire"],
-        ["| n-by-1", "vanilla"],
-        ["| listops-sm", "vanilla"],
-    ]
-    assert lines_of_tables(hard)[2] == "| vanilla | 1 | not run | 7.00 | not run | not run |"
-    assert lines_of_tables(hard)[-1] == "| addition | vanilla | 1 | not run | not run | not run | not run | 7.00 |"
-
-
-def test_here_committed_and_published_stand_below_one_another():
-    here = pd.DataFrame([made_up("addition", "vanilla", 0, 60, 4, 10_000), made_up(length=60, test_set="hard")])
-    committed = pd.DataFrame([made_up("addition", "vanilla", 0, 60, 0, 10_000)])
-    random, hard = results.three_ways(here, committed, (6, 60)).split("**Hard cases**")
-    assert lines_of_tables(random)[2:] == [
-        "| addition | vanilla | here | not run | 0.04 |",
-        "| addition | vanilla | committed | not run | 0.00 |",
-        f"| addition | vanilla | published | {published('addition', 'vanilla', 6):g} | 0 |",
-    ]
-    assert lines_of_tables(hard)[2:] == [
-        "| addition | vanilla | here | not run | 50.00 |",
-        "| addition | vanilla | committed | not run | not run |",
-    ]
-
-
-def test_published_numbers_do_not_stand_beside_hard_cases():
-    table = pd.DataFrame([made_up("addition", "vanilla", length=60, correct=3, test_set="hard")])
-    assert "(" not in comparison(table, (60,), "hard")
-
-
 def test_score_lines_show_the_interval():
     head, line = score_lines([Score(6, 100, 50, 70, 800)]).splitlines()
     assert head.split()[:5] == ["length", "samples", "correct", "exact", "match"]
@@ -246,34 +149,6 @@ def test_every_committed_number_can_be_asked_for_by_a_sweep():
     assert models and models <= asked
 
 
-def test_the_table_in_the_readme_is_current():
-    readme = REPOSITORY / "README.md"
-    text = readme.read_text()
-    inside = text.partition(results.TABLE_BEGINS)[2].partition(results.TABLE_ENDS)[0]
-    table = results.read(REPOSITORY / "reports/results/accuracy.csv")
-    # As when it was written: who changes the code has rows of other code, and a table that would say so.
-    assert inside.strip() == results.overview(table.assign(code=fingerprint())).strip()
-
-
-def test_no_table_is_replaced_by_nothing(tmp_path):
-    readme = tmp_path / "README.md"
-    readme.write_text(f"{results.TABLE_BEGINS}\na table\n{results.TABLE_ENDS}\n")
-    command = ["table", "--reports", str(tmp_path / "typo"), "--readme", str(readme)]
-    with pytest.raises(ValueError, match=r"expected measured results in .*typo.*accuracy\.csv, got none"):
-        CliRunner().invoke(app, command, catch_exceptions=False)
-    assert "a table" in readme.read_text()
-
-
-def test_a_table_needs_its_marks(tmp_path):
-    document = tmp_path / "README.md"
-    document.write_text("no marks\n")
-    with pytest.raises(ValueError, match=r"expected the marks <!-- table.* in .*README\.md"):
-        results.write_table("a table", document)
-    document.write_text(f"before\n{results.TABLE_BEGINS}\nold\n{results.TABLE_ENDS}\nafter\n")
-    results.write_table("new", document)
-    assert document.read_text() == f"before\n{results.TABLE_BEGINS}\nnew\n{results.TABLE_ENDS}\nafter\n"
-
-
 def test_a_hash_that_looks_like_a_number_stays_a_hash(tmp_path):
     file = tmp_path / "accuracy.csv"
     record(file, [made_up(run="012345678901")])
@@ -281,11 +156,6 @@ def test_a_hash_that_looks_like_a_number_stays_a_hash(tmp_path):
     assert list(read(file)["run"]) == ["012345678901"] * 2
     record(tmp_path / "other.csv", [made_up(run="1234567e8901")])
     assert list(read(tmp_path / "other.csv")["run"]) == ["1234567e8901"]
-
-
-def test_the_lengths_asked_for_are_those_of_the_table():
-    table = pd.DataFrame([made_up(length=7), made_up(length=100)])
-    assert "| task | method | seeds | 7 | 100 |" in results.tables(table, (7, 100))
 
 
 def test_a_run_that_was_trained_again_has_one_time(tmp_path):

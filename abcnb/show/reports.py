@@ -32,9 +32,8 @@ from abcnb.devices import pick_device
 from abcnb.files import write_atomically
 from abcnb.show import pages
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
-from abcnb.study import results
+from abcnb.study import results, tables
 from abcnb.study.methods import PRESETS
-from abcnb.study.published import LENGTHS
 from abcnb.study.runs import RUNS, hardware
 
 KERNEL_SECONDS, CELL_SECONDS = 120, 6 * 3600  # to start a kernel; for one cell, which may train many models
@@ -252,14 +251,11 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
             continue
         made[file.stem] = page
     table = results.read(execution.reports / "results" / "accuracy.csv")
-    table = table[
-        (table["preset"] == execution.preset) & (table["settings"] == "") & (table["test_set"] == "random")
-    ]
-    shown = results.by_task(results.in_order(table), LENGTHS[-1])
-    text = f"Nothing is measured at preset {execution.preset} yet."
-    if len(shown):
-        text = f"{results.made_with(table)} The table is for {LENGTHS[-1]} digits; the last report covers every "
-        text += f"length, every seed and the hard cases.\n\n{results.markdown(shown)}"
+    text = tables.overview(table[table["preset"] == execution.preset])
+    if text:
+        text += "\n\nThe last report covers every length, every seed and the hard cases."
+    else:
+        text = f"Nothing is measured at preset {execution.preset} yet."
     documents = {file.stem: read(file) for file in files}
     made["index"] = pages.index_page(documents, site, text, provenance(execution.device))
     target.mkdir(parents=True, exist_ok=True)

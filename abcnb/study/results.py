@@ -1,4 +1,4 @@
-"""Measured results: tidy CSV files, and the tables made of them.
+"""Measured results: tidy CSV files, and what they say beside what was published.
 
 accuracy.csv       scores: one row per (task, method, preset, seed, settings, test set, length)
 learning.csv       validations: one row per validation of the runs behind them
@@ -17,9 +17,9 @@ from abcnb.evaluation import Score, percent, wilson_interval
 from abcnb.files import write_atomically
 from abcnb.study.cost import training_flops
 from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import UNKNOWN, older
+from abcnb.study.fingerprint import UNKNOWN
 from abcnb.study.methods import METHODS, settings_of
-from abcnb.study.published import LENGTHS, PUBLISHED, Choice, published
+from abcnb.study.published import Choice, published
 from abcnb.study.runs import Run
 from abcnb.tasks import TASKS
 from abcnb.testsets import sample_count
@@ -189,25 +189,32 @@ def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
 def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
     """Measured beside published: one row per task and method, one column per length.
 
-    A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`.
+    A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`. A single seed
+    is named as such.
 
     Args:
         table: columns task, method, seed, length, samples, correct, and preset or settings where they differ.
         lengths: in digits.
         with_published: leave the published number out of the cells where False.
     """
-    names = [name for name in ("task", "method", "preset", "settings") if name in table]
-    names = [name for name in names if name in ("task", "method") or table[name].nunique() > 1]
-    rows = []
-    for group_names, group in table.groupby(names, sort=False):
-        row = dict(zip(names, group_names, strict=True)) | {"seeds": group["seed"].nunique()}
+    rows, names = [], ["task", "method"]
+    if "preset" in table and table["preset"].nunique() > 1:
+        names.append("preset")
+    for group_names, group in table.groupby(row_names(names, table), sort=False):
+        seeds = group["seed"].nunique()
+        row = dict(zip(row_names(names, table), group_names, strict=True))
+        row |= {"seeds": seeds if seeds > 1 else ONE}
         for length in lengths:
             at = group[group["length"] == length]
             known = published(row["task"], row["method"], length) if with_published else None
-            row[str(length)] = _cell(_shares(at), known)
+            row[str(length)] = cell(exact_match(at), known, seeds > 1)
         rows.append(row)
     return pd.DataFrame(rows)
 
+
+# Configurations were at last fixed on seeds 30 to 39 and only then evaluated, once, on these. Seeds below them had been
+# looked at while something was still chosen, and a table shows either these or the others.
+OPENED_LAST = range(20, 30)
 
 TITLES = {
     "random": "random digits",
@@ -215,71 +222,35 @@ TITLES = {
     "unequal": "operands of unequal length",
     "padded": "one to twenty more leading zeros",
 }
+ONE = "one seed"  # in the column of seeds
 
 
-def _shares(rows: pd.DataFrame) -> pd.Series:
+def row_names(names: list[str], table: pd.DataFrame) -> list[str]:
+    """The columns that name a table's rows, and the settings where some row has any."""
+    return [*names, "settings"] if "settings" in table and (table["settings"] != "").any() else names
+
+
+def exact_match(rows: pd.DataFrame) -> pd.Series:
+    """Percent exact match of each row."""
     return 100 * rows["correct"] / rows["samples"]
 
 
-def _cell(shares: pd.Series, known: float | None) -> str:
-    if not len(shares):
-        return "not run"
-    text = percent(shares.mean())
-    if percent(shares.min()) != text:
-        text += f", worst {percent(shares.min())}"
-    return text + (f" ({known:g})" if known is not None else "")
-
-
-def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd.DataFrame:
-    """Measured beside published at one length: one row per method, one column for each of the paper's tasks.
-
-    Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Where there are several
-    tasks, a method is left out that was measured on one alone and has no published number there.
-    """
-    table = table[table["task"].isin(PUBLISHED)]
-    rows = []
-    for method, group in table.groupby("method", sort=False):
-        its_tasks = set(group["task"])
-        if len(its_tasks) == 1 < table["task"].nunique() and published(*its_tasks, method, length) is None:
-            continue
-        seeds = group.groupby("task")["seed"].nunique()
-        fewest_most = sorted({seeds.min(), seeds.max()})
-        row = {"method": method, "seeds": " to ".join(map(str, fewest_most))}
-        for task in PUBLISHED:
-            at = group[(group["task"] == task) & (group["length"] == length)]
-            known = published(task, method, length) if with_published else None
-            row[task] = _cell(_shares(at), known)
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[int]) -> str:
-    """What was measured here, what is committed of the same runs, and what was published, as Markdown.
+def cell(found: pd.Series, known: float | None, one_of_several: bool = False) -> str:
+    """A cell of a table: the mean over seeds and the worst one where it differs, beside the published number.
 
     Args:
-        here, committed: rows of accuracy.csv of the same experiments.
-        lengths: in digits.
+        found: percent, one value per seed.
+        known: the published number, if there is one.
+        one_of_several: say so where a single seed was measured, since the table's row has several.
     """
-    parts = [made_with(here)]
-    for test_set, title in TITLES.items():
-        sides = {"here": here, "committed": committed}
-        sides = {name: side[side["test_set"] == test_set] for name, side in sides.items()}
-        rows = []
-        for (task, method), _ in sides["here"].groupby(["task", "method"], sort=False):
-            for name, side in sides.items():
-                mine = side[(side["task"] == task) & (side["method"] == method)]
-                cells = {str(n): _cell(_shares(mine[mine["length"] == n]), None) for n in lengths}
-                rows.append({"task": task, "method": method, "measured": name} | cells)
-            known = {str(n): published(task, method, n) for n in lengths if test_set == "random"}
-            if any(value is not None for value in known.values()):
-                cells = {n: "" if value is None else f"{value:g}" for n, value in known.items()}
-                rows.append({"task": task, "method": method, "measured": "published"} | cells)
-        if rows:
-            parts += [
-                f"**{title[0].upper()}{title[1:]}**, percent exact match by length:",
-                markdown(pd.DataFrame(rows)),
-            ]
-    return "\n\n".join(parts)
+    if not len(found):
+        return "not run"
+    text = percent(found.mean())
+    if percent(found.min()) != text:
+        text += f", worst {percent(found.min())}"
+    if one_of_several and len(found) == 1:
+        text += ", one seed"
+    return text + (f" ({known:g})" if known is not None else "")
 
 
 def every_seed(table: pd.DataFrame) -> pd.DataFrame:
@@ -326,91 +297,10 @@ def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[in
     return pd.DataFrame(rows)
 
 
-def markdown(table: pd.DataFrame) -> str:
-    """A table as Markdown."""
-    lines = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
-    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in table.itertuples(index=False)])
-
-
-def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
-    """`beside_published` of a test set as Markdown."""
-    return markdown(beside_published(table[table["test_set"] == test_set], lengths, test_set == "random"))
-
-
-# The rows of the paper's tables, ours beside them.
-PAPERS = (
-    "vanilla", "nope", "alibi", "alibi-cross", "rope", "rpe", "rpe-self", "abs-sinusoidal", "abs-cpi", "abs-nope",
-    "abs-place", "abc-columns", "abc-places", "lora",
-)  # fmt: skip
-
-
 def in_order(table: pd.DataFrame) -> pd.DataFrame:
     """Rows in the order in which tasks and methods are registered."""
     order = {name: place for names in (TASKS, METHODS) for place, name in enumerate(names)}
     return table.sort_values(["task", "method"], key=lambda names: names.map(order), kind="stable")
-
-
-def overview(table: pd.DataFrame) -> str:
-    """All tasks side by side at the longest of the paper's lengths, random digits, the paper's methods; as Markdown."""
-    parts = []
-    for group in _presets(table):
-        shown = group[(group["test_set"] == "random") & group["method"].isin(PAPERS)]
-        if len(shown):
-            parts += [
-                made_with(group),
-                f"**{LENGTHS[-1]} digits, random digits:**",
-                markdown(by_task(shown, LENGTHS[-1])),
-            ]
-    return "\n\n".join(parts)
-
-
-def tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
-    """Everything measured beside what was published, as Markdown, with what a reader needs to trust it.
-
-    Rows of changed settings are left out.
-    """
-    parts = []
-    for group in _presets(table):
-        parts.append(made_with(group))
-        for test_set, title in TITLES.items():
-            shown, with_published = group[group["test_set"] == test_set], test_set == "random"
-            if shown.empty:
-                continue
-            parts += [f"**{lengths[-1]} digits, {title}:**", markdown(by_task(shown, lengths[-1], with_published))]
-            parts += [f"**Every task and length, {title}:**", comparison(group, lengths, test_set)]
-    return "\n\n".join(parts)
-
-
-def _presets(table: pd.DataFrame) -> list[pd.DataFrame]:
-    frozen = in_order(table[table["settings"] == ""])
-    return [group for _, group in frozen.groupby("preset", sort=False)]
-
-
-def made_with(group: pd.DataFrame) -> str:
-    """Preset, seeds, samples and hardware of rows of one preset, and whether they come from other code; in a line."""
-    text = (
-        f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, sorted(set(group['seed']))))}, at most "
-        f"{group['samples'].max():,} samples per length, on {', '.join(sorted(set(group['hardware'])))}. "
-        "Percent exact match over the whole output; published numbers in parentheses."
-    )
-    return " ".join(filter(None, [text, older(set(group["code"]), "`--fresh`", "these rows")]))
-
-
-TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of table -->"
-
-
-def write_table(text: str, document: Path) -> None:
-    """Replace the part of a document between the table's marks.
-
-    Raises:
-        ValueError: the document has no such marks.
-    """
-    before, begins, rest = document.read_text().partition(TABLE_BEGINS)
-    _, ends, after = rest.partition(TABLE_ENDS)
-    if not begins or not ends:
-        raise ValueError(f"expected the marks {TABLE_BEGINS} and {TABLE_ENDS} in {document}")
-    whole = f"{before}{TABLE_BEGINS}\n{text}\n{TABLE_ENDS}{after}"
-    write_atomically(document, lambda name: name.write_text(whole))
 
 
 def score_lines(scores: list[Score]) -> str:

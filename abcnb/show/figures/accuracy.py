@@ -45,7 +45,8 @@ def accuracy_by_length(
 ) -> Figure:
     """Percent exact match against length, one line per method.
 
-    Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
+    Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several. What is of one seed
+    says so, in the title or the legend.
 
     Args:
         table, train_length: as for `draw_accuracy`.
@@ -55,9 +56,20 @@ def accuracy_by_length(
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
     draw_accuracy(axis, table, train_length, line_styles(styles or table["method"]))
+    handles, names = axis.get_legend_handles_labels()
+    single = _of_one_seed(table)
+    if single == set(names):
+        title += ", one seed"
+    else:
+        names = [f"{name} (one seed)" if name in single else name for name in names]
     axis.set_title(title, pad=16)
-    figure.legend(frameon=False, loc="outside right center")
+    figure.legend(handles, names, frameon=False, loc="outside right center")
     return figure
+
+
+def _of_one_seed(table: pd.DataFrame) -> set[str]:
+    """The methods of which a table has one row per length."""
+    return set(table["method"]) - set(table["method"][table.duplicated(["method", "length"])])
 
 
 @themed
@@ -98,6 +110,7 @@ def digit_error_rates(table: pd.DataFrame, title: str) -> Figure:
         spread = group["length"] * 1.08 ** (i - table["method"].nunique() / 2)
         axis.plot(spread[none], bound[none], "v", color=line_style(i)["color"], markersize=7, fillstyle="none")
     axis.set(xscale="log", yscale="log", xlabel="length (digits)", ylabel="wrong digits / digits")
+    title += ", one seed" if _of_one_seed(table) == set(table["method"]) else ""
     axis.set_title(f"{title}\nopen triangle: no error among n digits, and the 95% bound 3 / n")
     figure.legend(frameon=False, loc="outside right center")
     sns.despine(figure)

@@ -1,0 +1,197 @@
+"""The tables of the measured results, as Markdown: for the README, the results page and the reproduction."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from abcnb.evaluation import exact_interval, percent
+from abcnb.files import write_atomically
+from abcnb.study import results
+from abcnb.study.fingerprint import older
+from abcnb.study.published import LENGTHS, PUBLISHED, published
+
+COMPLETE, COMPLETE_AT = 99, 60  # percent exact match, and the digits of the test
+
+
+def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd.DataFrame:
+    """Measured beside published at one length: one row per method, one column for each of the paper's tasks.
+
+    Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Where settings differ from
+    the frozen ones, they have a row of their own. Where there are several tasks, a method is left out that was
+    measured on one alone and has no published number there.
+    """
+    table = table[table["task"].isin(PUBLISHED)]
+    rows, names = [], results.row_names(["method"], table)
+    for group_names, group in table.groupby(names, sort=False):
+        method = group_names[0]
+        its_tasks = set(table["task"][table["method"] == method])
+        if len(its_tasks) == 1 < table["task"].nunique() and published(*its_tasks, method, length) is None:
+            continue
+        seeds = group.groupby("task")["seed"].nunique()
+        fewest_most = " to ".join(map(str, sorted({seeds.min(), seeds.max()})))
+        row = dict(zip(names, group_names, strict=True))
+        row |= {"seeds": fewest_most if seeds.max() > 1 else results.ONE}
+        for task in PUBLISHED:
+            at = group[(group["task"] == task) & (group["length"] == length)]
+            known = published(task, method, length) if with_published else None
+            row[task] = results.cell(results.exact_match(at), known, seeds.max() > 1)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[int]) -> str:
+    """What was measured here, what is committed of the same runs, and what was published, as Markdown.
+
+    Args:
+        here, committed: rows of accuracy.csv of the same experiments.
+        lengths: in digits.
+    """
+    parts = [made_with(here)]
+    for test_set, title in results.TITLES.items():
+        sides = {"here": here, "committed": committed}
+        sides = {name: side[side["test_set"] == test_set] for name, side in sides.items()}
+        rows = []
+        for (task, method), _ in sides["here"].groupby(["task", "method"], sort=False):
+            for name, side in sides.items():
+                mine = side[(side["task"] == task) & (side["method"] == method)]
+                cells = {
+                    str(n): results.cell(results.exact_match(mine[mine["length"] == n]), None) for n in lengths
+                }
+                rows.append({"task": task, "method": method, "measured": name} | cells)
+            known = {str(n): published(task, method, n) for n in lengths if test_set == "random"}
+            if any(value is not None for value in known.values()):
+                cells = {n: "" if value is None else f"{value:g}" for n, value in known.items()}
+                rows.append({"task": task, "method": method, "measured": "published"} | cells)
+        if rows:
+            parts += [
+                f"**{title[0].upper()}{title[1:]}**, percent exact match by length:",
+                markdown(pd.DataFrame(rows)),
+            ]
+    return "\n\n".join(parts)
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table as Markdown."""
+    lines = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in table.itertuples(index=False)])
+
+
+def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
+    """`beside_published` of a test set as Markdown."""
+    return markdown(results.beside_published(table[table["test_set"] == test_set], lengths, test_set == "random"))
+
+
+# The rows of the paper's tables, ours beside them.
+PAPERS = (
+    "vanilla", "nope", "alibi", "alibi-cross", "rope", "rpe", "rpe-self", "abs-sinusoidal", "abs-cpi", "abs-nope",
+    "abs-place", "abc-columns", "abc-places", "lora",
+)  # fmt: skip
+
+
+def overview(table: pd.DataFrame) -> str:
+    """All tasks side by side at the longest of the paper's lengths, random digits, the paper's methods; as Markdown."""
+    parts = []
+    for group in groups(table):
+        shown = group[(group["test_set"] == "random") & group["method"].isin(PAPERS)]
+        if len(shown):
+            parts += [
+                made_with(group),
+                f"**{LENGTHS[-1]} digits, random digits:**",
+                markdown(by_task(shown, LENGTHS[-1])),
+            ]
+    return "\n\n".join(parts)
+
+
+def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
+    """Everything measured beside what was published, as Markdown, with what a reader needs to trust it."""
+    parts = []
+    for group in groups(table):
+        parts.append(made_with(group))
+        if (group["length"] == COMPLETE_AT).any():
+            parts += [
+                f"**On how many seeds a method is complete**, with at least {COMPLETE}% at {COMPLETE_AT} digits; in "
+                "parentheses the exact 95% interval (Clopper and Pearson) of the share of seeds, in percent:",
+                markdown(completeness(group)),
+            ]
+        for test_set, title in results.TITLES.items():
+            shown, with_published = group[group["test_set"] == test_set], test_set == "random"
+            if shown.empty:
+                continue
+            parts += [f"**{lengths[-1]} digits, {title}:**", markdown(by_task(shown, lengths[-1], with_published))]
+            parts += [f"**Every task and length, {title}:**", comparison(group, lengths, test_set)]
+    return "\n\n".join(parts)
+
+
+def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows that one table may show: of one preset, and of the seeds opened last or of the others.
+
+    Of the others, rows of changed settings are left out: they were tried while something was still chosen.
+    """
+    last = table["seed"].isin(results.OPENED_LAST)
+    found = []
+    for part in (table[~last & (table["settings"] == "")], table[last]):
+        found += [group for _, group in results.in_order(part).groupby("preset", sort=False)]
+    return found
+
+
+def completeness(table: pd.DataFrame) -> pd.DataFrame:
+    """On how many seeds each method is complete, on each test set, and the worst kind of hard cases of any seed.
+
+    A cell reads `4 of 5 (28.4 to 99.5)`: in parentheses the exact 95% interval of the share of seeds, in percent.
+
+    Args:
+        table: rows of `groups`.
+
+    Source: paper, Definition 1.1, for what is complete.
+    """
+    at = table[table["length"] == COMPLETE_AT]
+    names, rows = results.row_names(["task", "method"], at), []
+    for group_names, group in at.groupby(names, sort=False):
+        row = dict(zip(names, group_names, strict=True))
+        for test_set, title in results.TITLES.items():
+            if (at["test_set"] == test_set).any():
+                row[title] = _complete(group[group["test_set"] == test_set])
+        known = group[(group["test_set"] == "hard") & (group["worst_kind"] != "")]
+        if len(known):
+            worst = min(known.itertuples(), key=lambda found: float(found.worst_percent))
+            row["worst kind of hard cases"] = f"{worst.worst_kind}: {percent(float(worst.worst_percent))}"
+        rows.append(row)
+    return pd.DataFrame(rows).fillna("not known")
+
+
+def _complete(rows: pd.DataFrame) -> str:
+    if rows.empty:
+        return "not run"
+    complete, seeds = int((100 * rows["correct"] >= COMPLETE * rows["samples"]).sum()), len(rows)
+    low, high = (f"{100 * bound:.1f}".removesuffix(".0") for bound in exact_interval(complete, seeds))
+    return f"{complete} of {seeds} ({low} to {high})"
+
+
+def made_with(group: pd.DataFrame) -> str:
+    """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
+    seeds = sorted(set(group["seed"]))
+    opened = ", opened once after everything was fixed" if set(seeds) <= set(results.OPENED_LAST) else ""
+    text = (
+        f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, seeds))}{opened}, at most "
+        f"{group['samples'].max():,} samples per length, on {', '.join(sorted(set(group['hardware'])))}. "
+        "Percent exact match over the whole output; published numbers in parentheses."
+    )
+    return " ".join(filter(None, [text, older(set(group["code"]), "`--fresh`", "these rows")]))
+
+
+TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of table -->"
+
+
+def write_table(text: str, document: Path) -> None:
+    """Replace the part of a document between the table's marks.
+
+    Raises:
+        ValueError: the document has no such marks.
+    """
+    before, begins, rest = document.read_text().partition(TABLE_BEGINS)
+    _, ends, after = rest.partition(TABLE_ENDS)
+    if not begins or not ends:
+        raise ValueError(f"expected the marks {TABLE_BEGINS} and {TABLE_ENDS} in {document}")
+    whole = f"{before}{TABLE_BEGINS}\n{text}\n{TABLE_ENDS}{after}"
+    write_atomically(document, lambda name: name.write_text(whole))

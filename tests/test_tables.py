@@ -1,0 +1,177 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from abcnb.__main__ import app
+from abcnb.study import results, tables
+from abcnb.study.fingerprint import fingerprint
+from abcnb.study.published import published
+from abcnb.study.tables import comparison
+from tests.made_up import made_up
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def test_comparison_of_a_made_up_table():
+    table = pd.DataFrame(
+        [
+            made_up("parity", "vanilla", correct=25),
+            made_up("parity", "vanilla", length=60, correct=0),
+            made_up("n-by-1", "abs-nope", 0, 60, 10_000, 10_000),
+            made_up("n-by-1", "abs-nope", 1, 60, 9_998, 10_000),
+            made_up("addition", "rpe", length=7, correct=100),
+            made_up("addition", "rpe", length=60, correct=1, test_set="hard"),
+        ]
+    )
+    assert comparison(table, (6, 60)).splitlines() == [
+        "| task | method | seeds | 6 | 60 |",
+        "|---|---|---|---|---|",
+        "| parity | vanilla | one seed | 25.00 (29.23) | 0.00 (0) |",
+        "| n-by-1 | abs-nope | 2 | not run | 99.99, worst 99.98 (98.31) |",
+        "| addition | rpe | one seed | not run | not run |",
+    ]
+    assert comparison(table, (60,), "hard").splitlines()[2:] == ["| addition | rpe | one seed | 1.00 |"]
+
+
+ROWS = [
+    made_up("addition", "rope", 0, 60, 1, 10_000),
+    made_up("n-by-1", "vanilla", 0, 60, 0, 10_000),
+    made_up("addition", "fire", 0, 60, 0, 10_000),  # of one task, unpublished: in the long tables alone
+    made_up("addition", "vanilla", 0, 60, 3, 10_000),
+    made_up("addition", "vanilla", 1, 60, 5, 10_000),
+    made_up("addition", "vanilla", 0, 60, 7, 100, test_set="hard"),
+    made_up("listops-sm", "vanilla", 0, 60, 9, 100),
+    made_up("addition", "vanilla", 2, 60, 10_000, 10_000, settings="width=61"),
+]
+SIDE_BY_SIDE = [
+    "| method | seeds | successor | addition | parity | n-by-1 |",
+    "|---|---|---|---|---|---|",
+    "| vanilla | 1 to 2 | not run | 0.04, worst 0.03 (0) | not run | 0.00, one seed (0) |",
+    "| rope | one seed | not run | 0.01 (0) | not run | not run |",
+]
+
+
+def lines_of_tables(text):
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_the_overview_shows_tasks_side_by_side_on_random_digits():
+    assert lines_of_tables(tables.overview(pd.DataFrame(ROWS))) == SIDE_BY_SIDE
+
+
+def test_the_long_tables_show_every_task_length_and_test_set():
+    _, _, text = tables.long_tables(pd.DataFrame(ROWS)).partition("**60 digits, random digits:**")
+    random, _, hard = text.partition("hard cases:**")
+    lines = lines_of_tables(random)
+    assert lines[:4] == SIDE_BY_SIDE
+    listed = [line.split(" | ")[:2] for line in lines[4:]]
+    assert listed[2:] == [
+        ["| addition", "vanilla"],
+        ["| addition", "rope"],
+        ["| addition", "fire"],
+        ["| n-by-1", "vanilla"],
+        ["| listops-sm", "vanilla"],
+    ]
+    assert lines_of_tables(hard)[2] == "| vanilla | one seed | not run | 7.00 | not run | not run |"
+    absent = " | ".join(["not run"] * 4)
+    assert lines_of_tables(hard)[-1] == f"| addition | vanilla | one seed | {absent} | 7.00 |"
+
+
+def test_here_committed_and_published_stand_below_one_another():
+    here = pd.DataFrame([made_up("addition", "vanilla", 0, 60, 4, 10_000), made_up(length=60, test_set="hard")])
+    committed = pd.DataFrame([made_up("addition", "vanilla", 0, 60, 0, 10_000)])
+    random, hard = tables.three_ways(here, committed, (6, 60)).split("**Hard cases**")
+    assert lines_of_tables(random)[2:] == [
+        "| addition | vanilla | here | not run | 0.04 |",
+        "| addition | vanilla | committed | not run | 0.00 |",
+        f"| addition | vanilla | published | {published('addition', 'vanilla', 6):g} | 0 |",
+    ]
+    assert lines_of_tables(hard)[2:] == [
+        "| addition | vanilla | here | not run | 50.00 |",
+        "| addition | vanilla | committed | not run | not run |",
+    ]
+
+
+def test_published_numbers_do_not_stand_beside_hard_cases():
+    table = pd.DataFrame([made_up("addition", "vanilla", length=60, correct=3, test_set="hard")])
+    assert "(" not in comparison(table, (60,), "hard")
+
+
+def test_the_table_in_the_readme_is_current():
+    readme = REPOSITORY / "README.md"
+    text = readme.read_text()
+    inside = text.partition(tables.TABLE_BEGINS)[2].partition(tables.TABLE_ENDS)[0]
+    table = results.read(REPOSITORY / "reports/results/accuracy.csv")
+    # As when it was written: who changes the code has rows of other code, and a table that would say so.
+    assert inside.strip() == tables.overview(table.assign(code=fingerprint())).strip()
+
+
+def test_no_table_is_replaced_by_nothing(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{tables.TABLE_BEGINS}\na table\n{tables.TABLE_ENDS}\n")
+    command = ["table", "--reports", str(tmp_path / "typo"), "--readme", str(readme)]
+    with pytest.raises(ValueError, match=r"expected measured results in .*typo.*accuracy\.csv, got none"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    assert "a table" in readme.read_text()
+
+
+def test_a_table_needs_its_marks(tmp_path):
+    document = tmp_path / "README.md"
+    document.write_text("no marks\n")
+    with pytest.raises(ValueError, match=r"expected the marks <!-- table.* in .*README\.md"):
+        tables.write_table("a table", document)
+    document.write_text(f"before\n{tables.TABLE_BEGINS}\nold\n{tables.TABLE_ENDS}\nafter\n")
+    tables.write_table("new", document)
+    assert document.read_text() == f"before\n{tables.TABLE_BEGINS}\nnew\n{tables.TABLE_ENDS}\nafter\n"
+
+
+def test_the_lengths_asked_for_are_those_of_the_table():
+    table = pd.DataFrame([made_up(length=7), made_up(length=100)])
+    assert "| task | method | seeds | 7 | 100 |" in tables.long_tables(table, (7, 100))
+
+
+def scores_at_60(correct, task="addition", method="abc-places", **more):
+    """A row per seed with so many of 100 right."""
+    return [made_up(task, method, seed, 60, right, **more) for seed, right in enumerate(correct)]
+
+
+def test_completeness_counts_seeds_with_their_exact_interval():
+    rows = scores_at_60([100, 99, 98, 100, 100]) + scores_at_60([0], "parity", "vanilla")
+    known = [("chain", "98.5"), ("unequal", "12.5"), ("", ""), ("chain", "100.0"), ("chain", "50.0")]
+    rows += [
+        row | {"worst_kind": kind, "worst_percent": worst}
+        for row, (kind, worst) in zip(scores_at_60([100] * 5, test_set="hard"), known, strict=True)
+    ]
+    rows += [made_up("addition", "rope", length=20, test_set="padded")]  # of another length: nowhere
+    found = tables.completeness(pd.DataFrame(rows))
+    assert found.to_dict("records") == [
+        {"task": "addition", "method": "abc-places", "random digits": "4 of 5 (28.4 to 99.5)"}
+        | {"hard cases": "5 of 5 (47.8 to 100)", "worst kind of hard cases": "unequal: 12.50"},
+        {"task": "parity", "method": "vanilla", "random digits": "0 of 1 (0 to 97.5)"}
+        | {"hard cases": "not run", "worst kind of hard cases": "not known"},
+    ]
+
+
+def test_seeds_opened_last_have_tables_of_their_own():
+    first = scores_at_60([100, 100]) + scores_at_60([1], settings="train_numbers=mixed")
+    last = [row | {"seed": row["seed"] + 20} for row in scores_at_60([90, 92], settings="train_numbers=mixed")]
+    last += [row | {"seed": row["seed"] + 20} for row in scores_at_60([97, 97], "parity")]
+    for text in (tables.overview(pd.DataFrame(last + first)), tables.long_tables(pd.DataFrame(last + first))):
+        before, opened, after = text.partition(
+            "Preset `laptop`, seeds 20, 21, opened once after everything was fixed"
+        )
+        assert opened and "seeds 0, 1, at most" in before
+        assert "| abc-places | 2 | not run | 100 (99.8) |" in before and "mixed" not in before
+        assert "| abc-places | train_numbers=mixed | 2 | not run | 91.00, worst 90.00 (99.8) | not run |" in after
+        assert "| abc-places |  | 2 | not run | not run | 97.00 |" in after and "100 (99.8)" not in after
+
+
+def test_a_single_seed_is_marked():
+    rows = scores_at_60([100, 100]) + scores_at_60([7], "parity")
+    rows += [made_up("addition", "abc-places", 0, 20, 98), made_up("parity", "rope", 0, 60)]
+    text = tables.long_tables(pd.DataFrame(rows), (20, 60))
+    assert "| addition | abc-places | 2 | 98.00, one seed (99.9) | 100 (99.8) |" in text
+    assert "| parity | rope | one seed | not run | 50.00 |" in text
+    assert "| abc-places | 1 to 2 | not run | 100 (99.8) | 7.00, one seed | not run |" in text
