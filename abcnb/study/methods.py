@@ -138,7 +138,7 @@ METHODS = {
         "ABS window w=1, no positions (paper: NoPE + w=1)", "none", "window", True, told=(ALIGNED, WINDOW)
     ),
     "abc-columns": Method(
-        "ABC over columns (paper: Algorithm 1)",
+        "ABC over columns from short sequences (the paper's frame, not its padding)",
         "none",
         "calibrated",
         False,
@@ -146,7 +146,7 @@ METHODS = {
         told=("where the matrix ends, left and right",),
     ),
     "abc-paper": Method(
-        "ABC over columns in the paper's condition: operands padded to 61 digits, the code's choices",
+        "ABC over columns, operands padded to 61 digits (the paper's Algorithm 1 in its condition)",
         "none",
         "calibrated",
         False,

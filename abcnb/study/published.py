@@ -68,8 +68,9 @@ CITED = (
     },
 )
 
-# The row of Tables 1 and 3 that a method of ours stands beside; the `places` methods have no row of their own.
-BESIDE = {"abs-place": "abs-cpi", "abc-places": "abc-columns"}
+# The row of Tables 1 and 3 that a method stands beside where it has none of its own name: ABC is published once, and
+# the variants over places not at all.
+BESIDE = {"abs-place": "abs-cpi", "abc-paper": "abc-columns", "abc-places": "abc-columns"}
 
 
 def published(task: str, method: str, length: int) -> float | None:
@@ -106,6 +107,13 @@ CHOICES = (
         "weights after it",
         "weights",
         ("calibration.average=scores",),
+    ),
+    Choice(
+        "output rows that ABC reads",
+        "all",
+        "the first 6",
+        "all (`abc-paper`: the first 6)",
+        ("calibration.directions_cross=-1,0,1 calibration.directions_self=-1,0,1 calibration.rows=0",),
     ),
     Choice("a line's strength", "mean", "sum", "sum", ("calibration.statistic=mean calibration.min_support=0.0",)),
     Choice(
