@@ -189,8 +189,8 @@ def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
 def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
     """Measured beside published: one row per task and method, one column per length.
 
-    A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`. A single seed
-    is named as such.
+    A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`. Where a
+    row has several seeds and a cell one, the cell says so.
 
     Args:
         table: columns task, method, seed, length, samples, correct, and preset or settings where they differ.
@@ -202,8 +202,7 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
         names.append("preset")
     for group_names, group in table.groupby(row_names(names, table), sort=False):
         seeds = group["seed"].nunique()
-        row = dict(zip(row_names(names, table), group_names, strict=True))
-        row |= {"seeds": seeds if seeds > 1 else ONE}
+        row = dict(zip(row_names(names, table), group_names, strict=True)) | {"seeds": seeds}
         for length in lengths:
             at = group[group["length"] == length]
             known = published(row["task"], row["method"], length) if with_published else None
@@ -222,7 +221,6 @@ TITLES = {
     "unequal": "operands of unequal length",
     "padded": "one to twenty more leading zeros",
 }
-ONE = "one seed"  # in the column of seeds
 
 
 def row_names(names: list[str], table: pd.DataFrame) -> list[str]:

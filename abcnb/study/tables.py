@@ -11,6 +11,7 @@ from abcnb.study import results
 from abcnb.study.fingerprint import older
 from abcnb.study.published import LENGTHS, PUBLISHED, published
 
+ONE = "one seed"  # in the column of seeds
 COMPLETE, COMPLETE_AT = 99, 60  # percent exact match, and the digits of the test
 
 
@@ -31,7 +32,7 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
         seeds = group.groupby("task")["seed"].nunique()
         fewest_most = " to ".join(map(str, sorted({seeds.min(), seeds.max()})))
         row = dict(zip(names, group_names, strict=True))
-        row |= {"seeds": fewest_most if seeds.max() > 1 else results.ONE}
+        row |= {"seeds": fewest_most if seeds.max() > 1 else ONE}
         for task in PUBLISHED:
             at = group[(group["task"] == task) & (group["length"] == length)]
             known = published(task, method, length) if with_published else None
@@ -79,7 +80,8 @@ def markdown(table: pd.DataFrame) -> str:
 
 def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
     """`beside_published` of a test set as Markdown."""
-    return markdown(results.beside_published(table[table["test_set"] == test_set], lengths, test_set == "random"))
+    shown = results.beside_published(table[table["test_set"] == test_set], lengths, test_set == "random")
+    return markdown(shown.assign(seeds=shown["seeds"].map(lambda count: ONE if count == 1 else count)))
 
 
 # The rows of the paper's tables, ours beside them.
