@@ -87,7 +87,7 @@ def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "ran
 # The rows of the paper's tables, ours beside them.
 PAPERS = (
     "vanilla", "nope", "alibi", "alibi-cross", "rope", "rpe", "rpe-self", "abs-sinusoidal", "abs-cpi", "abs-nope",
-    "abs-place", "abc-columns", "abc-places", "lora",
+    "abs-place", "abc-paper", "abc-columns", "abc-places", "lora",
 )  # fmt: skip
 
 
@@ -110,6 +110,11 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
     parts = []
     for group in groups(table):
         parts.append(made_with(group))
+        if not set(group["seed"]) <= set(results.OPENED_LAST):
+            parts += [
+                f"**Which of the paper's rows reproduce**, within {CLOSE:g} point at every published length:",
+                markdown(reproduction(group)),
+            ]
         if (group["length"] == COMPLETE_AT).any():
             parts += [
                 f"**On how many seeds a method is complete**, with at least {COMPLETE}% at {COMPLETE_AT} digits; in "
@@ -160,6 +165,39 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
             row["worst kind of hard cases"] = f"{worst.worst_kind}: {percent(float(worst.worst_percent))}"
         rows.append(row)
     return pd.DataFrame(rows).fillna("not known")
+
+
+CLOSE = 1.0  # percentage points between measured and published that still count as the same
+
+
+def reproduction(table: pd.DataFrame) -> pd.DataFrame:
+    """Which of the paper's rows come out here: one row per task, its methods sorted by whether they do.
+
+    A row reproduces where the mean over the seeds is within `CLOSE` points of every published number, at all its
+    lengths; otherwise the widest gap is shown, as `measured for published at length`.
+
+    Args:
+        table: rows of one of `groups`.
+    """
+    random, rows = table[table["test_set"] == "random"], []
+    for task, methods in PUBLISHED.items():
+        found: dict[str, list[str]] = {"reproduces": [], "does not": [], "not run": []}
+        for method, numbers in methods.items():
+            mine = random[(random["task"] == task) & (random["method"] == method)]
+            gaps = []
+            for length, number in zip(LENGTHS, numbers, strict=True):
+                at = mine[mine["length"] == length]
+                if number is not None and len(at):
+                    mean = results.exact_match(at).mean()
+                    gaps.append((abs(mean - number), f"{percent(mean)} for {number:g} at {length}"))
+            if not gaps:
+                found["not run"].append(f"`{method}`")
+            elif max(gaps)[0] <= CLOSE:
+                found["reproduces"].append(f"`{method}`")
+            else:
+                found["does not"].append(f"`{method}` ({max(gaps)[1]})")
+        rows.append({"task": task} | {name: ", ".join(cell) or "–" for name, cell in found.items()})
+    return pd.DataFrame(rows)
 
 
 def _complete(rows: pd.DataFrame) -> str:
