@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -434,6 +435,27 @@ def test_calibrate_reads_each_layer():
     assert len(found.self_tables) == len(found.cross_tables) == 2
 
 
+def test_calibrate_reads_the_first_rows_alone():
+    """Beside the anti-diagonal of two rows, a line of the later rows is stronger: the code never sees it."""
+    cross, layout = torch.zeros(1, 5, 6), natural_layout(2, second_is_digit=True)
+    cross[0, torch.tensor([0, 1]), torch.tensor([2, 1])] = 1.0
+    cross[0, 2:, 5] = 1.0
+    average = AveragedAttention(torch.eye(5)[None, None], cross[None], layout)
+    whole = CalibrationConfig(
+        frame="columns", directions_cross=(-1, 0), directions_self=(1,), kappa_cross=2.0, empty_head="transparent",
+        min_support=0.0,
+    )  # fmt: skip
+    found = calibrate_attention(average, whole)
+    assert [(line.direction, line.offset) for line in found.cross_biases[0].lines] == [(0, 5)]
+    found = calibrate_attention(average, replace(whole, rows=2))
+    assert [(line.direction, line.offset) for line in found.cross_biases[0].lines] == [(-1, 3)]
+    assert int(found.cross_tables[0].support.max()) == int(found.self_tables[0].support.max()) == 2
+    assert (
+        calibrate_attention(average, replace(whole, rows=9)).cross_biases
+        == calibrate_attention(average, whole).cross_biases
+    )
+
+
 def test_calibrate_passes_its_rules_on():
     found = calibrate_attention(synthetic_average(), CalibrationConfig(frame="columns", closed_rows="transparent"))
     assert found.cross_biases[0].closed_rows == "transparent"
@@ -516,6 +538,7 @@ def test_attention_that_is_not_finite(bad):
         ({"closed_rows": "open"}, "expected closed_rows among"),
         ({"directions_cross": ()}, "expected directions_cross as a tuple from"),
         ({"directions_self": (3,)}, "expected directions_self as a tuple from"),
+        ({"rows": -1}, "expected rows of at least 0, got -1"),
         ({"min_support": -0.1}, "expected min_support from 0 to 1, got -0.1"),
         ({"min_support": 1.1}, "expected min_support from 0 to 1"),
         ({"min_support": math.nan}, "expected min_support from 0 to 1"),

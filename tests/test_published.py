@@ -60,8 +60,9 @@ def test_every_row_is_a_percentage_at_every_length_of_a_known_method():
 
 @pytest.mark.parametrize("settings", [settings for choice in CHOICES for settings in choice.tried])
 def test_a_choice_names_its_settings_as_the_results_do(settings):
-    window = settings.startswith("window")
-    frozen = experiment("successor", "abs-place" if window else "abc-places")
+    of_other_methods = {"window": "abs-place", "calibration.rows": "abc-paper"}
+    method = next((name for part, name in of_other_methods.items() if part in settings), "abc-places")
+    frozen = experiment("successor", method)
     assert settings_of(with_settings(frozen, settings.split())) == settings
 
 

@@ -138,7 +138,8 @@ def scores_at_60(correct, task="addition", method="abc-places", **more):
 
 
 def test_completeness_counts_seeds_with_their_exact_interval():
-    rows = scores_at_60([100, 99, 98, 100, 100]) + scores_at_60([0], "parity", "vanilla")
+    rows = scores_at_60([100, 99, 98, 100, 100]) + scores_at_60([0], "addition", "vanilla")
+    rows += scores_at_60([0, 99], "parity")
     known = [("chain", "98.5"), ("unequal", "12.5"), ("", ""), ("chain", "100.0"), ("chain", "50.0")]
     rows += [
         row | {"worst_kind": kind, "worst_percent": worst}
@@ -149,9 +150,20 @@ def test_completeness_counts_seeds_with_their_exact_interval():
     assert found.to_dict("records") == [
         {"task": "addition", "method": "abc-places", "random digits": "4 of 5 (28.4 to 99.5)"}
         | {"hard cases": "5 of 5 (47.8 to 100)", "worst kind of hard cases": "unequal: 12.50"},
-        {"task": "parity", "method": "vanilla", "random digits": "0 of 1 (0 to 97.5)"}
+        {"task": "parity", "method": "abc-places", "random digits": "1 of 2 (1.3 to 98.7)"}
         | {"hard cases": "not run", "worst kind of hard cases": "not known"},
     ]
+
+
+def test_rows_that_reproduce_are_close_at_every_published_length():
+    published = {6: 100.0, 10: 100.0, 60: 98.5}
+    rows = [made_up("successor", "abs-cpi", seed, n, c) for n, c in published.items() for seed in (0, 1)]
+    rows += [made_up("successor", "abs-nope", 0, 6, 100), made_up("successor", "abs-nope", 1, 6, 98)]
+    rows += [made_up("successor", "rope", 0, 6, 40), made_up("successor", "rope", 0, 10, 3)]
+    found = tables.reproduction(pd.DataFrame(rows)).set_index("task").loc["successor"]
+    assert found["reproduces"] == "`abs-nope`"
+    assert found["does not"] == "`abs-cpi` (98.50 for 100 at 60), `rope` (40.00 for 100 at 6)"
+    assert "`vanilla`" in found["not run"] and "`abc-paper`" in found["not run"]
 
 
 def test_seeds_opened_last_have_tables_of_their_own():

@@ -118,7 +118,8 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
         if (group["length"] == COMPLETE_AT).any():
             parts += [
                 f"**On how many seeds a method is complete**, with at least {COMPLETE}% at {COMPLETE_AT} digits; in "
-                "parentheses the exact 95% interval (Clopper and Pearson) of the share of seeds, in percent:",
+                "parentheses the exact 95% interval (Clopper and Pearson) of the share of seeds, in percent. "
+                "Methods that are complete on no seed are left out:",
                 markdown(completeness(group)),
             ]
         for test_set, title in results.TITLES.items():
@@ -146,6 +147,7 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     """On how many seeds each method is complete, on each test set, and the worst kind of hard cases of any seed.
 
     A cell reads `4 of 5 (28.4 to 99.5)`: in parentheses the exact 95% interval of the share of seeds, in percent.
+    Methods that are complete on no seed of a task, on no test set, are left out.
 
     Args:
         table: rows of `groups`.
@@ -155,6 +157,8 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     at = table[table["length"] == COMPLETE_AT]
     names, rows = results.row_names(["task", "method"], at), []
     for group_names, group in at.groupby(names, sort=False):
+        if not _is_complete(group).any():
+            continue
         row = dict(zip(names, group_names, strict=True))
         for test_set, title in results.TITLES.items():
             if (at["test_set"] == test_set).any():
@@ -200,10 +204,14 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _is_complete(rows: pd.DataFrame) -> pd.Series:
+    return 100 * rows["correct"] >= COMPLETE * rows["samples"]
+
+
 def _complete(rows: pd.DataFrame) -> str:
     if rows.empty:
         return "not run"
-    complete, seeds = int((100 * rows["correct"] >= COMPLETE * rows["samples"]).sum()), len(rows)
+    complete, seeds = int(_is_complete(rows).sum()), len(rows)
     low, high = (f"{100 * bound:.1f}".removesuffix(".0") for bound in exact_interval(complete, seeds))
     return f"{complete} of {seeds} ({low} to {high})"
 
