@@ -1,7 +1,7 @@
 import pytest
 
 from abcnb.study.methods import METHODS, experiment, settings_of
-from abcnb.study.published import BESIDE, CHOICES, LENGTHS, PUBLISHED, published
+from abcnb.study.published import BESIDE, CHOICES, LENGTHS, PUBLISHED, QUESTIONS, published
 from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 
@@ -58,9 +58,9 @@ def test_every_row_is_a_percentage_at_every_length_of_a_known_method():
     assert set(BESIDE) | set(BESIDE.values()) <= set(METHODS)
 
 
-@pytest.mark.parametrize("settings", [settings for choice in CHOICES for settings in choice.tried])
+@pytest.mark.parametrize("settings", [settings for asked in (*CHOICES, *QUESTIONS) for settings in asked.tried])
 def test_a_choice_names_its_settings_as_the_results_do(settings):
-    of_other_methods = {"window": "abs-place", "calibration.rows": "abc-paper"}
+    of_other_methods = {"window": "abs-place", "calibration.rows": "abc-paper", "cyclic": "vanilla"}
     method = next((name for part, name in of_other_methods.items() if part in settings), "abc-places")
     frozen = experiment("successor", method)
     assert settings_of(with_settings(frozen, settings.split())) == settings

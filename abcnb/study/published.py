@@ -162,3 +162,25 @@ CHOICES = (
     Choice("dropout", "0.3", "0.3", "0", ("model.dropout=0.3",)),
     Choice("operands padded to", "61 digits", "61 digits", "7 digits", ("width=61", "width=21")),
 )
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a reviewer of the paper asked, and the settings that answer it, each as `results.row` names it."""
+
+    point: str
+    tried: tuple[str, ...]
+
+
+QUESTIONS = (
+    Question("a finite bias instead of −∞", ("closed=-20.0", "closed=-10.0", "closed=-5.0", "closed=-2.0")),
+    Question("biases in self- or in cross-attention alone", ("biased=self", "biased=cross")),
+    Question("biases in one of the two layers", ("biased_layers=0", "biased_layers=1")),
+    Question(
+        "cyclic positions without a window",
+        ("model.position=cyclic-columns", "model.position=cyclic-places model.random_phase=True"),
+    ),
+    Question("learned positions with a window", ("model.position=learned model.random_phase=False",)),
+    Question("encoder layers", ("model.encoder_layers=1", "model.encoder_layers=2")),
+    Question("decoder layers", ("model.decoder_layers=1", "model.decoder_layers=4", "model.decoder_layers=6")),
+)

@@ -19,7 +19,7 @@ from abcnb.study.cost import training_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN
 from abcnb.study.methods import METHODS, settings_of
-from abcnb.study.published import Choice, published
+from abcnb.study.published import Choice, Question, published
 from abcnb.study.runs import Run
 from abcnb.tasks import TASKS
 from abcnb.testsets import sample_count
@@ -261,14 +261,14 @@ def every_seed(table: pd.DataFrame) -> pd.DataFrame:
     return table[table.groupby(["task", "method", "length"])["seed"].transform("nunique") == seeds]
 
 
-def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[int]) -> pd.DataFrame:
-    """What each choice changes: a row for each setting, task and method that it was tried on, or one *not run*.
+def effects(table: pd.DataFrame, choices: Sequence[Choice | Question], lengths: Sequence[int]) -> pd.DataFrame:
+    """What a choice or question changes: a row for each setting, task and method that it was tried on, or one *not run*.
 
     A cell reads `as frozen → as tried`, means over the seeds that have both.
 
     Args:
         table: rows of one preset and test set, the frozen ones (no settings) among them.
-        choices: what was chosen, and the settings that choose otherwise.
+        choices: what was chosen or asked, and the settings that choose otherwise.
         lengths: in digits.
     """
     frozen = table[table["settings"] == ""]
