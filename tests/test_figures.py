@@ -17,6 +17,7 @@ from abcnb.study import results
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
 from abcnb.tasks import get_task
+from tests.made_up import made_up
 
 CLOSED = -torch.inf
 
@@ -246,6 +247,21 @@ def test_every_seed_is_a_point():
     points = [[c.get_offsets()[:, 0].tolist() for c in axis.collections] for axis in (addition, parity)]
     assert points == [[[99.0, 50.0], []], [[], [0.0]]]
     assert [label.get_text() for label in addition.get_yticklabels()] == ["ABC", "plain"]
+
+
+def test_schemes_are_drawn_at_what_they_are_told():
+    rows = [made_up("addition", "t5", seed, 60, 10 * seed) for seed in (0, 1)]
+    rows += [made_up("addition", "t5", 0, 60, 50, settings="model.cross_distance=places training.steps=3000")]
+    rows += [made_up("addition", "alibi-cross", 0, 60, 70, settings="bias=alibi-right")]
+    rows += [made_up("addition", "abc-places", seed, 60, right) for seed, right in enumerate((100, 98))]
+    table = results.with_intervals(pd.DataFrame(rows))
+    figure = figures.exact_match_by_told(
+        results.by_what_is_told(table), table[table["method"] == "abc-places"], "told"
+    )
+    lines = drawn(figure.axes[0])
+    assert [(round(x), y) for x, y in lines["t5"]] == [(0, 0), (0, 10), (2, 50)]
+    assert [(round(x), y) for x, y in lines["alibi-cross"]] == [(1, 70)]
+    assert lines["abc-places, worst seed"][0][1] == 98
 
 
 def test_cost_and_accuracy_has_a_point_per_run():

@@ -262,7 +262,7 @@ def every_seed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects(table: pd.DataFrame, choices: Sequence[Choice | Question], lengths: Sequence[int]) -> pd.DataFrame:
-    """What a choice or question changes: a row for each setting, task and method that it was tried on, or one *not run*.
+    """What a choice or question changes: one row per setting, task and method that it was tried on, or *not run*.
 
     A cell reads `as frozen → as tried`, means over the seeds that have both.
 
@@ -293,6 +293,24 @@ def effects(table: pd.DataFrame, choices: Sequence[Choice | Question], lengths: 
                     )
                 rows.append(row)
     return pd.DataFrame(rows)
+
+
+# Schemes whose cross-attention depends on a distance alone, and what that distance is taken from, by what says so in
+# a row's settings.
+BY_DISTANCE = ("alibi-cross", "t5", "kerple", "fire", "rpe")
+TOLD = {"left": "columns from the left", "right": "columns from the right", "places": "places"}
+
+
+def by_what_is_told(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of schemes by distance, with a column `told`, one of `TOLD`'s values in their order.
+
+    Of the settings that a scheme was tried with on a task and with a distance, those trained for most steps count.
+    """
+    rows = table[table["method"].isin(BY_DISTANCE)]
+    distance = rows["settings"].str.extract(r"(?:cross_distance=|bias=alibi-)(\w+)", expand=False).fillna("left")
+    rows = rows.assign(told=pd.Categorical(distance.map(TOLD), list(TOLD.values())))
+    most = rows.groupby(["task", "method", "told"], observed=True)["train_steps"].transform("max")
+    return rows[rows["train_steps"] == most]
 
 
 def in_order(table: pd.DataFrame) -> pd.DataFrame:

@@ -142,6 +142,38 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
 
 
 @themed
+def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str) -> Figure:
+    """Exact match of schemes by what their distance is taken from, one point per seed, one panel per task.
+
+    Args:
+        table: columns task, method, told (categorical), exact_match (percent), of one length.
+        reference: the same columns but told, of a method drawn as a line: its worst seed.
+        title: of the figure.
+    """
+    tasks, told = list(dict.fromkeys(table["task"])), list(table["told"].cat.categories)
+    figure, axes = plt.subplots(
+        1, len(tasks), figsize=(3.6 * len(tasks) + 1.8, 3.2), sharey=True, squeeze=False, layout="constrained"
+    )
+    styles = line_styles(table["method"])
+    for axis, task in zip(axes[0], tasks, strict=True):
+        for i, (method, style) in enumerate(styles.items()):
+            mine = table[(table["task"] == task) & (table["method"] == method)]
+            place = mine["told"].cat.codes + 0.12 * (i - (len(styles) - 1) / 2)
+            axis.plot(place, mine["exact_match"], label=method, alpha=0.8, **style | {"linestyle": "none"})
+        worst = reference[reference["task"] == task].groupby("method")["exact_match"].min()
+        for method, lowest in worst.items():
+            axis.axhline(lowest, color="0.6", linewidth=1, label=f"{method}, worst seed")
+        axis.set(title=task, ylim=(-4, 104), xlim=(-0.5, len(told) - 0.5))
+        axis.set_xticks(range(len(told)), [name.replace(" from", "\nfrom") for name in told])
+    axes[0][0].set_ylabel("exact match (%)")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside right center")
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure
+
+
+@themed
 def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) -> Figure:
     """Exact match against a cost of training, one point per run, one panel per task.
 
