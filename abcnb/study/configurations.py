@@ -6,7 +6,8 @@ from typing import Any
 from abcnb.model import OF_SCHEMES, read_by
 from abcnb.positions import SCHEMES
 from abcnb.study.experiments import Experiment
-from abcnb.study.methods import METHODS, experiment
+from abcnb.study.methods import METHODS, OPERANDS, experiment
+from abcnb.study.runs import CROSS_DISTANCE_OF
 from abcnb.tasks import TASKS
 
 TITLES = {
@@ -35,6 +36,16 @@ def text_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+# What a scheme is told by the end that it takes a source column's distance from.
+TOLD_BY_DISTANCE = {"right": ("where the source ends on the right",), "places": (OPERANDS,)}
+
+
+def told(e: Experiment) -> tuple[str, ...]:
+    """What an experiment is told of an input beyond its tokens and their order."""
+    distance = CROSS_DISTANCE_OF.get(e.bias, e.model.cross_distance)
+    return METHODS[e.method].told + TOLD_BY_DISTANCE.get(distance, ())
+
+
 def resolved(e: Experiment) -> str:
     """The configuration of an experiment, one `key=value` per line, and what its method is told."""
     method = METHODS[e.method]
@@ -42,7 +53,7 @@ def resolved(e: Experiment) -> str:
         f"# {e.task}, {e.method}: {method.description}",
         f"# run {e.digest}, operands padded to {e.train_width}",
     ]
-    lines += [f"# told: {told}" for told in method.told] or ["# told: nothing beyond the tokens and their order"]
+    lines += [f"# told: {part}" for part in told(e)] or ["# told: nothing beyond the tokens and their order"]
     return "\n".join(lines + [f"{key}={text_of(value)}" for key, value in values(e).items()])
 
 
@@ -75,9 +86,9 @@ def summary(e: Experiment) -> dict[str, str]:
 
 def methods_page(preset: str = "laptop") -> str:
     """Every task and method at a preset as Markdown; what differs between the tasks of a method is bold."""
-    told, rows = ["| method | what it is | what it is told beyond tokens and their order |", "|---|---|---|"], []
+    known_to, rows = ["| method | what it is | what it is told beyond tokens and their order |", "|---|---|---|"], []
     for name, method in METHODS.items():
-        told.append(f"| `{name}` | {method.description} | {'; '.join(method.told) or 'nothing'} |")
+        known_to.append(f"| `{name}` | {method.description} | {'; '.join(method.told) or 'nothing'} |")
         by_task = {task: summary(experiment(task, name, preset)) for task in TASKS}
         alike: dict[tuple, list[str]] = {}
         for task, found in by_task.items():
@@ -95,7 +106,7 @@ def methods_page(preset: str = "laptop") -> str:
                 "`python -m abcnb table`. `python -m abcnb show TASK METHOD` prints one of them whole, and "
                 "`--set KEY=VALUE` changes any value. [The glossary](glossary.md) explains the words.",
                 "## What each method is told",
-                "\n".join(told),
+                "\n".join(known_to),
                 "## Every task and method",
                 "What differs between the tasks of a method is **bold**. ABC and LoRA start from the `vanilla` model "
                 "of the same task. *Width* is the number of digits that operands are padded to in training.",
