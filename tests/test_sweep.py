@@ -122,9 +122,8 @@ def test_rows_of_development_seeds_have_files_of_their_own(tmp_path, inline):
     table = read(tmp_path / "results" / "development.csv").set_index("test_set")
     assert sorted(table.index) == ["hard", "padded", "random"]
     assert table["worst_kind"]["padded"].endswith("zeros") or table["worst_kind"]["padded"] == "1 zero"
-    assert (
-        table["worst_percent"]["padded"] != "" == table["worst_percent"]["random"] == table["worst_kind"]["random"]
-    )
+    assert table["worst_percent"]["padded"] != ""
+    assert table["worst_percent"]["random"] == table["worst_kind"]["random"] == ""
     validations = read(tmp_path / "results" / "development-learning.csv", VALIDATIONS)
     assert set(validations["run"]) == set(table["run"])
     again = CliRunner().invoke(app, command, catch_exceptions=False)
