@@ -43,7 +43,10 @@ def causal(rows: torch.Tensor, columns: Steps) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Softened:
-    """A bias whose closed cells have a finite value: attention leaks into them with a weight of about e^value."""
+    """A bias with a finite least value, which closed cells then have, and every open cell whose own was lower.
+
+    Beside a cell of bias 0 and the same score, a closed cell has a weight of e^value instead of none.
+    """
 
     bias: Bias
     value: float
@@ -67,7 +70,8 @@ def limited(
         layers: how many decoder layers there are.
         attention: `self`, `cross` or `both`: which attention keeps its bias.
         only: the layers that keep it, from 0; empty is all.
-        closed: the value of closed cells. Causality stays −∞: the model adds it after this.
+        closed: the value of closed cells, and the least of open ones. Causality stays −∞: the model adds it after
+            this.
     """
 
     def part(name: str, given: tuple[Bias, ...]) -> tuple[Bias, ...]:

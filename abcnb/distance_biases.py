@@ -1,9 +1,9 @@
 """Attention biases that depend on the distance between a step and a step or source column.
 
 ALiBi, T5, KERPLE and FIRE are called `bias(rows, columns) -> [heads, rows, columns]`, as every bias is (`biases`).
-Shaw's vectors are met by the query and so are called by the attention itself. The sources bias the self-attention
-of a decoder-only model, which gets all its positions so; here the source text stands behind cross-attention, which
-gets a bias of its own.
+Shaw's vectors are multiplied by the query and so are called by the attention itself. As published, T5 and Shaw bias
+the self-attention of encoder and decoder, the others that of a decoder-only model, where it is all that tells
+positions apart. Here the input is read through cross-attention, which gets a bias of its own.
 
 In self-attention the distance between step i and step j is j − i. In cross-attention it is c_j − i, and the
 coordinate c_j of a source column is a choice, `cross_distance` (w digits in an operand, N columns in the source):
@@ -13,8 +13,10 @@ coordinate c_j of a source column is a choice, `cross_distance` (w digits in an 
     places  the digit's place in its own operand; w for the token left of an operand, none for other structure
 
 Numbers are written units last in the source and units first in the output, and step i writes place i. The digit
-that it must read is at distance 0 with `places`. With `left` its distance changes with the step and the width; with
-`right` it is the same for all steps and widths in the last number of the natural form, and in no other.
+that it must read is at distance 0 with `places`. With `left` its distance changes with the step and the width. With
+`right` it changes with neither in the last padded operand of the unary and natural forms: it is 1, and 3 in N×1,
+where a digit and its operator follow. In Addition's first operand it changes with the width, and in the aligned form
+with the step.
 """
 
 import math
@@ -200,14 +202,15 @@ class FireBias(_Formula):
 
 
 class RelativeKeys(nn.Module):
-    """Learned vectors w_{clip(distance, k)}, met by the query: the bias q_i · w / √d of cell (i, j).
+    """Learned vectors w_{clip(distance, k)}, multiplied by the query: the bias q_i · w / √d of cell (i, j).
 
     Args:
-        d_head: size of a head; the vectors are shared by all heads, as in the source.
+        d_head: size of a head; the vectors are shared by all heads.
         clip: largest distance k told apart.
         structural: there is one more vector, for the columns without a distance.
 
-    Source: Shaw et al. 2018, equation 4, on keys only; every layer has vectors of its own, as in the source.
+    Source: Shaw et al. 2018, equation 4, on keys only. Heads share vectors as in section 3.3 and layers do not; the
+    source's base model has vectors for each head as well (section 4.1).
     """
 
     def __init__(self, d_head: int, clip: int, structural: bool = False):

@@ -89,7 +89,7 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[f
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The exact 95% interval of a proportion, for few trials, such as seeds.
+    """The exact 95% interval of a proportion, for few trials, such as seeds (the sums overflow beyond a thousand).
 
     Its ends are the proportions with which so many successes or more, and so many or fewer, have a chance of 2.5%.
 

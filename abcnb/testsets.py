@@ -27,10 +27,10 @@ For N×1 the second operand is any digit. Addition's pairs:
     named            99…9 + 1, 1 + 99…9, 99…9 + 99…9, 49…95 + 50…05, 50…0 + 50…0 and, last, 10…0 + 0
 
 **unequal**: every operand's number of digits is drawn evenly from 1 to `length` (Parity: bits, up to those of the
-longest number), so that two operands hardly ever have the same, and a single one has leading zeros. Short numbers may
-be among those of training.
+longest number), so that two operands seldom have equally many (one time in `length`), and a single one mostly has
+more leading zeros than in `random`. Numbers of up to six digits may be among those of training.
 
-**padded**: operands drawn as for `random`, with one to twenty leading zeros more than the other test sets have, in
+**padded**: operands drawn as for `random` and padded to one to twenty columns more than in the other test sets, in
 equal parts.
 
 Source: paper, appendix B (random numbers, how many); the other test sets are this project's.
@@ -349,7 +349,7 @@ def _distinct(operands: Operands) -> Operands:
 
 
 def padded_cases(task: Task, length: int, samples: int = 1000) -> dict[str, Operands]:
-    """The `padded` test set: `random`'s numbers behind one to twenty more leading zeros, seeded by task and length.
+    """The `padded` test set: numbers drawn as for `random`, behind one to twenty more zeros; seeded by task and length.
 
     Args:
         task: the task.

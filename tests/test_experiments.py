@@ -9,7 +9,7 @@ from abcnb.distance_biases import ALiBi
 from abcnb.layout import natural_layout
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.methods import METHODS, PRESETS, experiment, settings_of
-from abcnb.study.runs import written_biases
+from abcnb.study.runs import Run, written_biases
 from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 
@@ -143,3 +143,30 @@ def test_alibi_over_the_source_takes_the_distance_that_it_is_named_after(bias, c
     rows, layout = torch.arange(4), natural_layout(3)
     assert torch.equal(of_source(rows, layout), ALiBi(wanted.model.heads, cross_distance)(rows, layout))
     assert of_steps.cross_distance == "left"
+
+
+# --- biases in a part of the decoder
+
+
+@pytest.mark.parametrize(
+    "method, setting, message",
+    [
+        ("abs-place", "biased=none", "expected biased as self, cross or both, got 'none'"),
+        ("abs-place", "biased_layers=2", "expected biased_layers among 0 to 1, got"),
+        ("abs-place", "closed=0", "expected a bias of closed cells below 0, got 0.0"),
+        ("vanilla", "biased=self", "are for experiments with a bias"),
+        ("alibi", "biased=cross", "expected biased as self or both, .*got cross"),
+        ("alibi-cross", "closed=-2", "closed is for biases that close cells, .*got bias 'alibi-cross'"),
+    ],
+)
+def test_a_part_of_the_decoder_that_cannot_be_biased_is_refused(method, setting, message):
+    with pytest.raises(ValueError, match=message):
+        with_settings(experiment("addition", method), [setting])
+
+
+def test_a_run_has_its_biases_in_the_part_that_its_experiment_says(tmp_path):
+    wanted = with_settings(experiment("addition", "abs-place"), ["biased=cross", "biased_layers=1", "closed=-4"])
+    assert wanted.digest != experiment("addition", "abs-place").digest
+    selves, crosses = Run(tmp_path, wanted).biases()
+    first, second = (bias(torch.arange(4), natural_layout(3)).unique().tolist() for bias in crosses)
+    assert (selves, first, second) == ((), [0], [-4, 0])

@@ -29,7 +29,7 @@ def test_a_grid_is_a_full_cross_product(tmp_path):
         'presets = ["smoke"]\nseeds = [4, 5]\noverrides = [[], ["training.steps=7"]]\n'
     )
     sweep = read_sweep(written(tmp_path, text))
-    assert (sweep.lengths, len(sweep.experiments), sweep.results) == ((3, 4), 16, "accuracy")
+    assert (len(sweep.experiments), sweep.results) == (16, "accuracy")
     assert sweep.tests == (("random", 3, 20), ("hard", 3, 1000), ("random", 4, 20), ("hard", 4, 1000))
     assert {e.training.steps for e in sweep.experiments} == {7, 20}
     assert {e.seed for e in sweep.experiments} == {4, 5}
@@ -122,9 +122,8 @@ def test_rows_of_development_seeds_have_files_of_their_own(tmp_path, inline):
     table = read(tmp_path / "results" / "development.csv").set_index("test_set")
     assert sorted(table.index) == ["hard", "padded", "random"]
     assert table["worst_kind"]["padded"].endswith("zeros") or table["worst_kind"]["padded"] == "1 zero"
-    assert (
-        table["worst_percent"]["padded"] != "" == table["worst_percent"]["random"] == table["worst_kind"]["random"]
-    )
+    assert table["worst_percent"]["padded"] != ""
+    assert table["worst_percent"]["random"] == table["worst_kind"]["random"] == ""
     validations = read(tmp_path / "results" / "development-learning.csv", VALIDATIONS)
     assert set(validations["run"]) == set(table["run"])
     again = CliRunner().invoke(app, command, catch_exceptions=False)

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from abcnb.__main__ import app
 from abcnb.study import results, tables
 from abcnb.study.fingerprint import fingerprint
-from abcnb.study.published import published
+from abcnb.study.published import LENGTHS, published
 from abcnb.study.tables import comparison
 from tests.made_up import made_up
 
@@ -156,14 +156,21 @@ def test_completeness_counts_seeds_with_their_exact_interval():
 
 
 def test_rows_that_reproduce_are_close_at_every_published_length():
-    published = {6: 100.0, 10: 100.0, 60: 98.5}
-    rows = [made_up("successor", "abs-cpi", seed, n, c) for n, c in published.items() for seed in (0, 1)]
-    rows += [made_up("successor", "abs-nope", 0, 6, 100), made_up("successor", "abs-nope", 1, 6, 98)]
+    measured = {6: 100.0, 10: 100.0, 60: 98.5}
+    rows = [made_up("successor", "abs-cpi", seed, n, c) for n, c in measured.items() for seed in (0, 1)]
+    rows += [made_up("successor", "abs-nope", 0, n, 100) for n in LENGTHS]
+    rows += [made_up("successor", "abs-nope", 1, n, 98) for n in LENGTHS]
+    rows += [made_up("successor", "abs-sinusoidal", 0, 6, 100)]  # the other lengths are missing
     rows += [made_up("successor", "rope", 0, 6, 40), made_up("successor", "rope", 0, 10, 3)]
     found = tables.reproduction(pd.DataFrame(rows)).set_index("task").loc["successor"]
     assert found["reproduces"] == "`abs-nope`"
     assert found["does not"] == "`abs-cpi` (98.50 for 100 at 60), `rope` (40.00 for 100 at 6)"
-    assert "`vanilla`" in found["not run"] and "`abc-paper`" in found["not run"]
+    assert "`abs-sinusoidal`" in found["not run"] and "`abc-paper`" in found["not run"]
+
+
+def test_a_method_that_is_complete_nowhere_leaves_no_empty_table():
+    text = tables.long_tables(pd.DataFrame(scores_at_60([50, 98])))
+    assert "On how many seeds" not in text and "| addition | abc-places | 2 |" in text
 
 
 def test_seeds_opened_last_have_tables_of_their_own():

@@ -36,7 +36,7 @@ def text_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# What a scheme is told by the end that it takes a source column's distance from.
+# What a scheme is told by what it takes a source column's distance from.
 TOLD_BY_DISTANCE = {"right": ("where the source ends on the right",), "places": (OPERANDS,)}
 
 
@@ -86,7 +86,8 @@ def summary(e: Experiment) -> dict[str, str]:
 
 def methods_page(preset: str = "laptop") -> str:
     """Every task and method at a preset as Markdown; what differs between the tasks of a method is bold."""
-    known_to, rows = ["| method | what it is | what it is told beyond tokens and their order |", "|---|---|---|"], []
+    known_to = ["| method | what it is | what it is told beyond tokens and their order |", "|---|---|---|"]
+    rows = []
     for name, method in METHODS.items():
         known_to.append(f"| `{name}` | {method.description} | {'; '.join(method.told) or 'nothing'} |")
         by_task = {task: summary(experiment(task, name, preset)) for task in TASKS}

@@ -92,6 +92,14 @@ class Experiment:
             raise ValueError(f"expected a bias of closed cells below 0, got {self.closed}")
         if self.bias == "none" and (self.biased, self.biased_layers, self.closed) != ("both", (), CLOSED):
             raise ValueError("biased, biased_layers and closed are for experiments with a bias")
+        if self.bias == "alibi" and self.biased == "cross":
+            raise ValueError(
+                "expected biased as self or both, since 'alibi' has no bias in cross-attention, got cross"
+            )
+        if self.closed != CLOSED and self.bias not in ("window", "calibrated"):
+            raise ValueError(
+                f"closed is for biases that close cells, window and calibrated, got bias {self.bias!r}"
+            )
         if (self.bias == "window") != (self.window is not None):
             raise ValueError("the window is given exactly where the bias is 'window'")
         if (self.bias == "calibrated") != (self.calibration is not None and self.interpolation is not None):

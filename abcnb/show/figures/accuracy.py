@@ -147,7 +147,7 @@ def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str
 
     Args:
         table: columns task, method, told (categorical), exact_match (percent), of one length.
-        reference: the same columns but told, of a method drawn as a line: its worst seed.
+        reference: the same columns except told; each of its methods is a line at its worst seed.
         title: of the figure.
     """
     tasks, told = list(dict.fromkeys(table["task"])), list(table["told"].cat.categories)
