@@ -9,7 +9,7 @@ import torch
 import typer
 
 from abcnb.devices import pick_device
-from abcnb.evaluation import evaluate_kinds
+from abcnb.evaluation import evaluate_kinds, wrong_by_step
 from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint, older
@@ -142,18 +142,22 @@ def evaluate_command(
     by_kind: Annotated[
         bool, typer.Option("--by-kind", help="Each kind of the test set (of hard cases, of padding) on its own.")
     ] = False,
+    by_step: Annotated[
+        bool, typer.Option("--by-step", help="Which output steps are wrong; the last one writes the end token.")
+    ] = False,
     fresh: Fresh = False,
     device: Device = "auto",
     threads: Threads = 1,
     runs: Runs = Path("runs"),
 ):
     """Exact match of a trained model by length."""
-    if by_kind and (as_json or fresh):
-        raise ValueError("expected --by-kind without --json and --fresh")
+    if by_kind + by_step + (as_json or fresh) > 1:
+        raise ValueError("expected --by-kind or --by-step alone, without --json and --fresh")
     torch.set_num_threads(threads)
     found, measured, where = _find(run, runs), _numbers(lengths), pick_device(device)
-    if by_kind:
-        _print_kinds(found, measured, samples, test_set, where)
+    if by_kind or by_step:
+        for length in measured:
+            (_print_kinds if by_kind else _print_steps)(found, length, samples, test_set, where)
         return
     scores = [found.evaluate(length, samples, test_set, where, fresh) for length in measured]
     _note({score.code for score in scores})
@@ -165,12 +169,18 @@ def evaluate_command(
         print(json.dumps(line))
 
 
-def _print_kinds(run: Run, lengths: tuple[int, ...], samples: int, test_set: str, device: torch.device) -> None:
-    e, model = run.experiment, run.model(device)
-    for length in lengths:
-        kinds = evaluate_kinds(model, e.get_task(), e.form, length, samples, test_set, e.train_width)
-        for kind, s in kinds.items():
-            print(f"{length:>8}  {kind:<16} {s.correct:>5} of {s.samples:<5} {s.wrong_digits} wrong digits")
+def _print_kinds(run: Run, length: int, samples: int, test_set: str, device: torch.device) -> None:
+    e = run.experiment
+    kinds = evaluate_kinds(run.model(device), e.get_task(), e.form, length, samples, test_set, e.train_width)
+    for kind, s in kinds.items():
+        print(f"{length:>8}  {kind:<16} {s.correct:>5} of {s.samples:<5} {s.wrong_digits} wrong digits")
+
+
+def _print_steps(run: Run, length: int, samples: int, test_set: str, device: torch.device) -> None:
+    e = run.experiment
+    wrong = wrong_by_step(run.model(device), e.get_task(), e.form, length, samples, test_set, e.train_width)
+    found = [f"{int(count)} at step {step}" for step, count in enumerate(wrong) if count]
+    print(f"{length:>8}  of {len(wrong)} steps, wrong in: {', '.join(found) or 'none'}")
 
 
 @app.command("predict")

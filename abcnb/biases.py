@@ -52,7 +52,8 @@ class Softened:
     value: float
 
     def __call__(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
-        return self.bias(rows, columns).clamp(min=self.value)
+        bias = self.bias(rows, columns)
+        return bias.masked_fill(bias == CLOSED, self.value)
 
 
 def unbiased(rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
@@ -70,8 +71,7 @@ def limited(
         layers: how many decoder layers there are.
         attention: `self`, `cross` or `both`: which attention keeps its bias.
         only: the layers that keep it, from 0; empty is all.
-        closed: the value of closed cells, and the least of open ones. Causality stays −∞: the model adds it after
-            this.
+        closed: the value of closed cells. Causality stays −∞: the model adds it after this.
     """
 
     def part(name: str, given: tuple[Bias, ...]) -> tuple[Bias, ...]:

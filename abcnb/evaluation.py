@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 from abcnb.layout import Steps, locate
 from abcnb.lines import LineBias
@@ -23,6 +24,7 @@ from abcnb.testsets import TEST_SETS
 TOKENS_PER_PASS = {"cpu": 2048, "cuda": 131_072}
 CHUNK = 256  # most output steps counted in one pass of chunked evaluation: the biases of a chunk are dense
 SHORT_CHUNK = 64  # the same where there are samples enough to fill a pass: 1.4 times as fast
+SAMPLES_BY_STEP = 250  # samples in one pass where errors are counted step by step
 ROWS_CHECKED = 65_536  # rows whose open cells are listed at a time
 
 
@@ -185,13 +187,46 @@ def evaluate_kinds(
     Raises:
         ValueError: an unknown test set, or a length or sample count below 1.
     """
+    kinds = _padded(task, length, samples, test_set, least_width)
+    return {
+        kind: score(length, count_errors(model, task, operands, form), task, operands)
+        for kind, operands in kinds.items()
+    }
+
+
+def _padded(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
     if test_set not in TEST_SETS:
         raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")
-    usual, scores = task.digits_at(length) + 1, {}
-    for kind, operands in TEST_SETS[test_set](task, length, samples).items():
-        operands = task.widened(operands, max(usual, least_width) + operands[0].shape[1] - usual)
-        scores[kind] = score(length, count_errors(model, task, operands, form), task, operands)
-    return scores
+    usual = task.digits_at(length) + 1
+    return {
+        kind: task.widened(operands, max(usual, least_width) + operands[0].shape[1] - usual)
+        for kind, operands in TEST_SETS[test_set](task, length, samples).items()
+    }
+
+
+@torch.no_grad()
+def wrong_by_step(
+    model: Transformer,
+    task: Task,
+    form: str,
+    length: int,
+    samples: int = 1000,
+    test_set: str = "random",
+    least_width: int = 1,
+) -> torch.Tensor:
+    """How many samples each output step is wrong in, [steps], teacher-forced; arguments as of `evaluate_kinds`.
+
+    Step i writes the digit of place i, the last one the end token.
+    """
+    model.eval()
+    wrong = torch.zeros(0, dtype=torch.long)
+    for operands in _padded(task, length, samples, test_set, least_width).values():
+        for part in zip(*(operand.split(SAMPLES_BY_STEP) for operand in operands), strict=True):
+            batch = task.batch(tuple(operand.to(model.device) for operand in part), form)
+            found = (model(batch).argmax(-1) != batch.target).sum(0).cpu()
+            wrong = F.pad(wrong, (0, max(0, len(found) - len(wrong))))
+            wrong[: len(found)] += found
+    return wrong
 
 
 def score(length: int, errors: torch.Tensor, task: Task, operands: Operands) -> Score:

@@ -197,6 +197,18 @@ def test_evaluate_by_kind_adds_up_to_the_test_set(cli, vanilla_run, test_set, ki
     assert sum(c[-3] for c in counts) == whole["correct"] and sum(c[-2] for c in counts) == whole["samples"]
 
 
+@pytest.mark.parametrize("test_set", ["hard", "padded"])
+def test_evaluate_by_step_counts_every_wrong_digit(cli, vanilla_run, test_set):
+    options = ["--test-set", test_set, "--lengths", "3", "--samples", "300"]
+    _, out, _ = cli("evaluate", vanilla_run.folder, *options, "--by-step")
+    steps = re.findall(r"(\d+) at step (\d+)", out)
+    run = load_run(vanilla_run.folder)
+    whole = run.evaluate(3, 300, test_set)
+    assert sum(int(count) for count, _ in steps) == whole.wrong_digits > 0
+    assert [int(step) for _, step in steps] == sorted({int(step) for _, step in steps})
+    assert_refused(cli("evaluate", vanilla_run.folder, "--by-step", "--by-kind"), "--by-kind or --by-step alone")
+
+
 def test_reproduce_refuses_unknown_names(cli, tmp_path):
     assert_refused(cli("reproduce", "--tasks", "sums"), "expected a task among", "'sums'")
     assert_refused(cli("reproduce", "--methods", "vanilla,gpt"), "expected a method among", "'gpt'")
