@@ -12,6 +12,7 @@ from abcnb.study.fingerprint import older
 from abcnb.study.published import LENGTHS, PUBLISHED, published
 
 ONE = "one seed"  # in the column of seeds
+WORST = {"hard": "worst kind of hard cases", "padded": "worst padding"}  # of the test sets that have kinds
 COMPLETE, COMPLETE_AT = 99, 60  # percent exact match, and the digits of the test
 CLOSE = 1.0  # percentage points between measured and published that still count as the same
 
@@ -146,7 +147,7 @@ def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def completeness(table: pd.DataFrame) -> pd.DataFrame:
-    """On how many seeds each method is complete, on each test set, and the worst kind of hard cases of any seed.
+    """On how many seeds each method is complete, on each test set, and the worst kind that any seed has.
 
     A cell reads `4 of 5 (28.4 to 99.5)`: in parentheses the exact 95% interval of the share of seeds, in percent.
     Methods that are complete on no seed of a task, on no test set, are left out.
@@ -165,10 +166,11 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
         for test_set, title in results.TITLES.items():
             if (at["test_set"] == test_set).any():
                 row[title] = _complete(group[group["test_set"] == test_set])
-        known = group[(group["test_set"] == "hard") & (group["worst_kind"] != "")]
-        if len(known):
-            worst = min(known.itertuples(), key=lambda found: float(found.worst_percent))
-            row["worst kind of hard cases"] = f"{worst.worst_kind}: {percent(float(worst.worst_percent))}"
+        for test_set, title in WORST.items():
+            known = group[(group["test_set"] == test_set) & (group["worst_kind"] != "")]
+            if len(known):
+                worst = min(known.itertuples(), key=lambda found: float(found.worst_percent))
+                row[title] = f"{worst.worst_kind}: {percent(float(worst.worst_percent))}"
         rows.append(row)
     return pd.DataFrame(rows).fillna("not known")
 
