@@ -70,9 +70,10 @@ COLUMNS = CalibrationConfig(
     closed_rows="transparent",
 )
 # The paper's condition: operands padded to the longest test, in training too, so that nothing moves when numbers grow.
-# The calibration's choices are those of the authors' code, the rows among them: of 62 output rows it averages the six
-# that write real digits. Over all rows, as in the text, most lines that are kept are verticals that the leading zeros
-# make; one head of eight keeps an anti-diagonal (Addition, seed 10). As in the text, σ and μ are those of a direction.
+# Directions and rows are those of the authors' code (N×1 apart), which takes the first 6 of 62 output rows: those that
+# write real digits. Over all rows, as in the text, most lines that are kept are verticals that the leading zeros make,
+# and one head of eight keeps an anti-diagonal (Addition, seed 10). κ is the text's, and so are the values on the lines,
+# centred on the maximum. With a single direction σ and μ are over all lines of a head, as in the text.
 PAPER = replace(COLUMNS, directions_self=(1,), kappa_cross=4.5, kappa_self=0.87, rows=6)
 # Ours. Diagonals from an operand's left end are left out: kept beside the anti-diagonals they open digits that
 # are zeros in most training samples and real ones in longer inputs (Addition, seed 10, 12 digits, 500 steps:
