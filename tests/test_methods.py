@@ -168,3 +168,15 @@ def test_there_are_positions_for_training_and_for_a_hundred_digits(method, task,
     for width in (wanted.train_width, wanted.get_task().digits_at(100) + 1):
         layout = wanted.get_task().layout(width, wanted.form)
         model.positions.source(layout)  # raises where there are too few
+
+
+@pytest.mark.parametrize("task, width", [("successor", 61), ("addition", 61), ("n-by-1", 61), ("parity", 201)])
+def test_the_papers_condition_pads_both_models_to_the_longest_test(task, width):
+    wanted = experiment(task, "abc-paper")
+    plain = wanted.interpolation
+    assert wanted.train_width == plain.train_width == width
+    assert wanted.training.batch_size == plain.training.batch_size < experiment(task, "vanilla").training.batch_size
+    changes = [f"width={width}", f"training.batch_size={plain.training.batch_size}"]
+    changes += [f"training.steps={plain.training.steps}"]
+    assert with_settings(experiment(task, "vanilla"), changes).digest == plain.digest
+    assert wanted.calibration.rows == 6 and wanted.calibration.directions_self == (1,)
