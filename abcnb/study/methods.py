@@ -222,7 +222,7 @@ LAPTOP_WIDTH = {("addition", "abc-columns"): 21}
 
 # Padded to the longest test (60 digits, 200 bits) as in the paper's condition: steps without and with line biases, of
 # batches a quarter as large, since a step takes eight times as long.
-LAPTOP_PADDED = {"successor": (500, 400), "addition": (2000, 800), "parity": (1200, 300), "n-by-1": (2000, 4000)}
+LAPTOP_PADDED = {"successor": (1000, 1600), "addition": (2000, 800), "parity": (1200, 300), "n-by-1": (2000, 4000)}
 PADDED_BATCH = 64
 
 
