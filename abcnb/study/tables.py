@@ -9,6 +9,7 @@ from abcnb.evaluation import exact_interval, percent
 from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.fingerprint import older
+from abcnb.study.methods import METHODS
 from abcnb.study.published import LENGTHS, PUBLISHED, published
 
 ONE = "one seed"  # in the column of seeds
@@ -25,6 +26,8 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
     measured on one alone and has no published number there.
     """
     table = table[table["task"].isin(PUBLISHED)]
+    order = {name: place for place, name in enumerate(METHODS)}
+    table = table.sort_values("method", key=lambda names: names.map(order), kind="stable")
     rows, names = [], results.row_names(["method"], table)
     for group_names, group in table.groupby(names, sort=False):
         method = group_names[0]
