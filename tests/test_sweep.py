@@ -29,7 +29,7 @@ def test_a_grid_is_a_full_cross_product(tmp_path):
         'presets = ["smoke"]\nseeds = [4, 5]\noverrides = [[], ["training.steps=7"]]\n'
     )
     sweep = read_sweep(written(tmp_path, text))
-    assert (len(sweep.experiments), sweep.results) == (16, "accuracy")
+    assert (sweep.lengths, len(sweep.experiments), sweep.results) == ((3, 4), 16, "accuracy")
     assert sweep.tests == (("random", 3, 20), ("hard", 3, 1000), ("random", 4, 20), ("hard", 4, 1000))
     assert {e.training.steps for e in sweep.experiments} == {7, 20}
     assert {e.seed for e in sweep.experiments} == {4, 5}

@@ -43,11 +43,13 @@ class Sweep:
 
     Attributes:
         experiments: in order.
+        lengths: of the random and the hard test set, in digits.
         tests: (test set, length, samples) of every evaluation of each.
         results: the name of the CSV file that takes the scores, `accuracy` or `development`.
     """
 
     experiments: tuple[Experiment, ...]
+    lengths: tuple[int, ...]
     tests: tuple[tuple[str, int, int], ...]
     results: str = TABLES
 
@@ -86,7 +88,7 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
         block = block | ({"presets": [preset]} if preset else {})
         for wanted in _experiments(block, file, f" of [[grid]] number {number}"):
             found.setdefault(f"{wanted.digest} {wanted.method} {wanted.preset}", wanted)
-    return Sweep(tuple(found.values()), tuple(dict.fromkeys(tests)), results)
+    return Sweep(tuple(found.values()), tuple(lengths), tuple(dict.fromkeys(tests)), results)
 
 
 def _blocks(content: dict, name: str, file: Path) -> list[dict]:
