@@ -170,7 +170,8 @@ def test_formulas_give_columns_without_a_distance_a_learned_number(kind):
     assert found[:, :, -1].tolist() == [[5.0] * 3, [-7.0] * 3]
     # a2 a1 and b2 b1 are as the steps 1 and 0 would be
     steps = bias.of_distance(rows, torch.tensor([1, 0]))
-    assert torch.equal(found[:, :, [1, 2]], steps) and torch.equal(found[:, :, [4, 5]], steps)
+    torch.testing.assert_close(found[:, :, [1, 2]], steps)
+    torch.testing.assert_close(found[:, :, [4, 5]], steps)
     found.sum().backward()
     assert bias.structural.grad.tolist() == [3.0, 3.0]
 
