@@ -9,7 +9,7 @@ import torch
 import typer
 
 from abcnb.devices import pick_device
-from abcnb.evaluation import evaluate_kinds, wrong_by_step
+from abcnb.evaluation import Score, evaluate_kinds, wrong_by_step
 from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint, older
@@ -156,8 +156,13 @@ def evaluate_command(
     torch.set_num_threads(threads)
     found, measured, where = _find(run, runs), _numbers(lengths), pick_device(device)
     if by_kind or by_step:
+        e, model = found.experiment, found.model(where)
         for length in measured:
-            (_print_kinds if by_kind else _print_steps)(found, length, samples, test_set, where)
+            asked = (model, e.get_task(), e.form, length, samples, test_set, e.train_width)
+            if by_kind:
+                _print_kinds(evaluate_kinds(*asked))
+            else:
+                _print_steps(length, wrong_by_step(*asked))
         return
     scores = [found.evaluate(length, samples, test_set, where, fresh) for length in measured]
     _note({score.code for score in scores})
@@ -169,16 +174,12 @@ def evaluate_command(
         print(json.dumps(line))
 
 
-def _print_kinds(run: Run, length: int, samples: int, test_set: str, device: torch.device) -> None:
-    e = run.experiment
-    kinds = evaluate_kinds(run.model(device), e.get_task(), e.form, length, samples, test_set, e.train_width)
-    for kind, s in kinds.items():
-        print(f"{length:>8}  {kind:<16} {s.correct:>5} of {s.samples:<5} {s.wrong_digits} wrong digits")
+def _print_kinds(scores: dict[str, Score]) -> None:
+    for kind, s in scores.items():
+        print(f"{s.length:>8}  {kind:<16} {s.correct:>5} of {s.samples:<5} {s.wrong_digits} wrong digits")
 
 
-def _print_steps(run: Run, length: int, samples: int, test_set: str, device: torch.device) -> None:
-    e = run.experiment
-    wrong = wrong_by_step(run.model(device), e.get_task(), e.form, length, samples, test_set, e.train_width)
+def _print_steps(length: int, wrong: torch.Tensor) -> None:
     found = [f"{int(count)} at step {step}" for step, count in enumerate(wrong) if count]
     print(f"{length:>8}  of {len(wrong)} steps, wrong in: {', '.join(found) or 'none'}")
 

@@ -43,7 +43,7 @@ def causal(rows: torch.Tensor, columns: Steps) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Softened:
-    """A bias with a finite least value, which closed cells then have, and every open cell whose own was lower.
+    """A bias whose closed cells have a finite value; open cells keep theirs.
 
     Beside a cell of bias 0 and the same score, a closed cell has a weight of e^value instead of none.
     """
