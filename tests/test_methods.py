@@ -175,7 +175,9 @@ def test_the_papers_condition_pads_both_models_to_the_longest_test(task, width):
     wanted = experiment(task, "abc-paper")
     plain = wanted.interpolation
     assert wanted.train_width == plain.train_width == width
-    assert wanted.training.batch_size == plain.training.batch_size < experiment(task, "vanilla").training.batch_size
+    assert (
+        wanted.training.batch_size == plain.training.batch_size < experiment(task, "vanilla").training.batch_size
+    )
     changes = [f"width={width}", f"training.batch_size={plain.training.batch_size}"]
     changes += [f"training.steps={plain.training.steps}"]
     assert with_settings(experiment(task, "vanilla"), changes).digest == plain.digest

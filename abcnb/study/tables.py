@@ -201,9 +201,9 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
                     mean = results.exact_match(at).mean()
                     gaps.append((abs(mean - number), f"{percent(mean)} for {number:g} at {length}"))
             if gaps and max(gaps)[0] > CLOSE:
-                found["does not"].append(f"`{method}` ({max(gaps)[1]})")
+                found["does not"].append(f"{method} ({max(gaps)[1]})")
             else:
-                found["reproduces" if len(gaps) == len(known) else "not run"].append(f"`{method}`")
+                found["reproduces" if len(gaps) == len(known) else "not run"].append(method)
         rows.append({"task": task} | {name: ", ".join(cell) or "–" for name, cell in found.items()})
     return pd.DataFrame(rows)
 
