@@ -61,15 +61,19 @@ def accuracy_by_length(
     if single == set(names):
         title += ", one seed"
     else:
-        names = [f"{name} (one seed)" if name in single else name for name in names]
+        names = _saying_one_seed(names, single)
     axis.set_title(title, pad=16)
     figure.legend(handles, names, frameon=False, loc="outside right center")
     return figure
 
 
-def _of_one_seed(table: pd.DataFrame) -> set[str]:
-    """The methods of which a table has one row per length."""
-    return set(table["method"]) - set(table["method"][table.duplicated(["method", "length"])])
+def _of_one_seed(table: pd.DataFrame, measured_at: str = "length") -> set[str]:
+    """The methods of which a table has one row wherever they were measured: at a length, or on a task."""
+    return set(table["method"]) - set(table["method"][table.duplicated(["method", measured_at])])
+
+
+def _saying_one_seed(names: Sequence[str], single: set[str]) -> list[str]:
+    return [f"{name} (one seed)" if name in single else name for name in names]
 
 
 @themed
@@ -195,6 +199,7 @@ def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) ->
         axis.set(title=task, xlabel=label, xlim=(0, None), ylim=(-4, 104))
     axes[0][0].set_ylabel("exact match (%)")
     handles, labels = axes[0][0].get_legend_handles_labels()
+    labels = _saying_one_seed(labels, _of_one_seed(table, "task"))
     figure.legend(handles, labels, frameon=False, loc="outside right center")
     figure.suptitle(title)
     sns.despine(figure)
