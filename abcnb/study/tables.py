@@ -144,7 +144,7 @@ def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
     """
     last = table["seed"].isin(results.OPENED_LAST)
     found = []
-    for part in (table[~last & (table["settings"] == "")], table[last]):
+    for part in (table[~last & (table["settings"] == "")], results.opened_last(table)):
         found += [group for _, group in results.in_order(part).groupby("preset", sort=False)]
     return found
 
@@ -223,9 +223,11 @@ def _complete(rows: pd.DataFrame) -> str:
 def made_with(group: pd.DataFrame) -> str:
     """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
     seeds = sorted(set(group["seed"]))
-    opened = ", opened once after everything was fixed" if set(seeds) <= set(results.OPENED_LAST) else ""
+    opened = ""
+    if set(seeds) <= set(results.OPENED_LAST):
+        opened = ", opened once after everything was fixed, with the third round's settings,"
     text = (
-        f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, seeds))}{opened}, at most "
+        f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, seeds))}{opened or ','} at most "
         f"{group['samples'].max():,} samples per length, on {', '.join(sorted(set(group['hardware'])))}. "
         "Percent exact match over the whole output; published numbers in parentheses."
     )
