@@ -6,11 +6,12 @@ they know nothing of files of results (`study`) or of what is shown (`show`). Ea
 
 from abcnb.calibration import CalibrationConfig
 from abcnb.lines import LineBias, windows
-from abcnb.model import ModelConfig, Transformer
-from abcnb.numbers import TrainingData
+from abcnb.model import Transformer
+from abcnb.model_config import ModelConfig
 from abcnb.pipeline import calibrate, evaluate, interpolate, retrain
 from abcnb.tasks import get_task
 from abcnb.training import TrainingConfig
+from abcnb.training_data import TrainingData
 
 __version__ = "0.2.0"
 __all__ = [

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from abcnb.devices import pick_device
 from abcnb.evaluation import Score, evaluate_kinds, wrong_by_step
 from abcnb.files import write_atomically
+from abcnb.rows import RowTask
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.methods import METHODS, PRESETS, experiment
@@ -187,7 +189,8 @@ def _print_steps(length: int, wrong: torch.Tensor) -> None:
 @app.command("predict")
 def predict_command(
     run: Annotated[str, typer.Argument(help="A run's folder, or the start of its hash.")],
-    text: Annotated[str, typer.Argument(help="An input in the task's own form, e.g. 99+1.")],
+    text: Annotated[str, typer.Argument(help="An input in the task's own form, e.g. 99+1 or 123*456.")],
+    rows: Annotated[bool, typer.Option("--rows", help="Print an output in rows row by row.")] = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
 ):
@@ -201,12 +204,21 @@ def predict_command(
     task = e.get_task()
     batch = task.batch(task.widened(task.parse(text), e.train_width), e.form)
     steps = batch.target.shape[1]
+    if rows and not isinstance(task, RowTask):
+        raise ValueError(f"expected --rows for a task whose output is in rows, got {task.name}")
     output = greedy_decode(found.model(where), batch.source.to(where), batch.layout, steps)[0].cpu()
     right = decode(batch.target[0])
     written = decode(output)
-    print(f"source   {decode(batch.source[0])}")
-    print(f"written  {written}  (units first)")
-    print(f"label    {right}")
+    prompt = batch.in_one_stream if e.in_one_stream else batch.source
+    print(f"source   {decode(prompt[0, : batch.source.shape[1]])}")
+    if rows:
+        pairs = zip_longest(task.split_rows(written), task.split_rows(right), fillvalue="")
+        for number, (row, true) in enumerate(pairs):
+            name = task.row_names[number % len(task.row_names)]
+            print(f"{name:<9}{row}" + ("" if row == true else f"  (true: {true})"))
+    else:
+        print(f"written  {written}  (units first)")
+        print(f"label    {right}")
     print(f"{'correct' if written == right else 'wrong'}: {task.read(written)} (true: {task.read(right)})")
 
 

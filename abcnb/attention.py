@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from abcnb.layers import Recording
 from abcnb.layout import Layout
-from abcnb.model import Recording, Transformer
+from abcnb.model import Transformer
 from abcnb.tasks import Batch
 
 

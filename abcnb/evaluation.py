@@ -14,11 +14,12 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from abcnb.layout import Steps, locate
+from abcnb.layout import Layout, Steps, locate
 from abcnb.lines import LineBias
 from abcnb.model import Transformer
+from abcnb.stream import Stream
 from abcnb.tasks import Batch, Operands, Task
-from abcnb.testsets import TEST_SETS
+from abcnb.testsets import test_cases
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.
 TOKENS_PER_PASS = {"cpu": 2048, "cuda": 131_072}
@@ -123,7 +124,7 @@ def _check_proportion(successes: int, trials: int) -> None:
 @torch.no_grad()
 def wrong_tokens(model: Transformer, batch: Batch) -> torch.Tensor:
     """Teacher-forced errors of each sample, [batch]; 0 means an exact match."""
-    return (model(batch).argmax(-1) != batch.target).sum(1)
+    return (model.predictions(batch) != batch.target).sum(1)
 
 
 def count_errors(model: Transformer, task: Task, operands: Operands, form: str) -> torch.Tensor:
@@ -132,10 +133,10 @@ def count_errors(model: Transformer, task: Task, operands: Operands, form: str) 
     Outputs longer than a chunk are processed in chunks where that is exact (`count_errors_in_chunks`).
     """
     model.eval()
-    layout = task.layout(operands[0].shape[1], form).to(model.device)
+    layout = task.layout_of(operands, form).to(model.device)
     tokens = TOKENS_PER_PASS.get(model.device.type, TOKENS_PER_PASS["cpu"])
     chunk = min(CHUNK, max(SHORT_CHUNK, tokens // len(operands[0])))
-    in_chunks = layout.rows > chunk and not why_not_in_chunks(model, operands[0].shape[1], task, form)
+    in_chunks = layout.rows > chunk and not why_not_in_chunks(model, layout)
     size = max(1, tokens // (chunk if in_chunks else layout.rows))
     count = partial(_wrong_tokens_in_chunks, chunk=chunk) if in_chunks else wrong_tokens
     errors = []
@@ -195,12 +196,10 @@ def evaluate_kinds(
 
 
 def _padded(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
-    if test_set not in TEST_SETS:
-        raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")
     usual = task.digits_at(length) + 1
     return {
         kind: task.widened(operands, max(usual, least_width) + operands[0].shape[1] - usual)
-        for kind, operands in TEST_SETS[test_set](task, length, samples).items()
+        for kind, operands in test_cases(task, length, samples, test_set).items()
     }
 
 
@@ -223,7 +222,7 @@ def wrong_by_step(
     for operands in _padded(task, length, samples, test_set, least_width).values():
         for part in zip(*(operand.split(SAMPLES_BY_STEP) for operand in operands), strict=True):
             batch = task.batch(tuple(operand.to(model.device) for operand in part), form)
-            found = (model(batch).argmax(-1) != batch.target).sum(0).cpu()
+            found = (model.predictions(batch) != batch.target).sum(0).cpu()
             wrong = F.pad(wrong, (0, max(0, len(found) - len(wrong))))
             wrong[: len(found)] += found
     return wrong
@@ -231,17 +230,19 @@ def wrong_by_step(
 
 def score(length: int, errors: torch.Tensor, task: Task, operands: Operands) -> Score:
     """Summarise per-sample errors."""
-    outputs = task.label(*(operand[:1] for operand in operands)).shape[1] + 1
+    outputs = task.batch(tuple(operand[:1] for operand in operands)).target.shape[1]
     return Score(length, len(errors), int((errors == 0).sum()), int(errors.sum()), len(errors) * outputs)
 
 
-def why_not_in_chunks(model: Transformer, width: int, task: Task, form: str) -> str:
-    """Why chunked evaluation would not be exact for this model at this width; empty where it is."""
+def why_not_in_chunks(model: Transformer, layout: Layout | Stream) -> str:
+    """Why chunked evaluation would not be exact for this model on a source of this layout; empty where it is."""
+    if model.config.architecture == "decoder-only":
+        return "a decoder-only model evaluates long streams along its lines by itself"
     if model.config.encoder_layers:
         return "chunked evaluation needs the identity encoder (encoder_layers=0)"
     if not model.positions.absolute:
         return f"chunked evaluation needs absolute or no positions, got {model.config.position!r}"
-    layout = task.layout(width, form)
+    layout = layout.to("cpu")
     parts = torch.arange(layout.rows).split(ROWS_CHECKED)
     for name, biases in (("self", model.self_biases), ("cross", model.cross_biases)):
         if not biases or not all(isinstance(bias, LineBias) for bias in biases):
@@ -282,7 +283,7 @@ def count_errors_in_chunks(
     Raises:
         ValueError: a bias is not finite: not made of lines, a transparent head, a row open to all.
     """
-    if reason := why_not_in_chunks(model, operands[0].shape[1], task, form):
+    if reason := why_not_in_chunks(model, task.layout_of(operands, form)):
         raise ValueError(reason)
     model.eval()
     batch = task.batch(operands, form)

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from abcnb.model import Attention, Transformer
+from abcnb.layers import Attention
+from abcnb.model import Transformer
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The numbers that models are trained on, and the batches made of them.
+"""The numbers that models are trained on.
 
 Training numbers never exceed the paper's 2^20, except `long` ones. A fixed permutation of [0, 2^20] is split
 7:1; the held-out eighth is never trained on, by any method, and supplies validation and the test sets of up to
@@ -19,8 +19,7 @@ from functools import lru_cache
 
 import torch
 
-from abcnb.devices import pick_device
-from abcnb.tasks import LARGEST, Batch, Operands, Task, digits_of, get_task, length_of
+from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
 
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
 TRAIN_NUMBERS = ("uniform", "even", "mixed", "carry", "long")
@@ -154,51 +153,3 @@ class Sampler:
         numbers = (built * base ** torch.arange(length, device=device)).sum(1)
         chosen = torch.rand(len(a), generator=generator, device=device) < CARRY_SHARE
         return torch.where(chosen & self.known[numbers.clamp(max=LARGEST)], numbers, b)
-
-
-class TrainingData:
-    """Training and validation batches of a task, made on a device.
-
-    Args:
-        task: the task, or its name.
-        numbers: which numbers operands are drawn from, one of `TRAIN_NUMBERS`.
-        width: digits that operands are padded to; 0 is the least that training numbers and their results take, one
-            more than the training length at least.
-        form: how sources are written, one of the task's forms.
-        device: where batches are made: `auto`, `cpu`, `cuda`, or a torch device.
-
-    Attributes:
-        task, numbers, width, form, device: as given, the width resolved.
-
-    Raises:
-        ValueError: an unknown task, form or kind of numbers, a width too small for the results, or a device that this
-            machine does not have.
-    """
-
-    def __init__(
-        self,
-        task: Task | str,
-        numbers: str = "even",
-        width: int = 0,
-        form: str = "natural",
-        device: torch.device | str = "cpu",
-    ):
-        self.task = get_task(task) if isinstance(task, str) else task
-        self.numbers, self.form = numbers, form
-        self.device = pick_device(device) if isinstance(device, str) else device
-        self.width = width or training_width(self.task, numbers)
-        self._train = Sampler(self.task, numbers, self.width, device=self.device)
-        self._held_out = Sampler(self.task, numbers, self.width, held_out=True, device=self.device)
-        self._layout = self.task.layout(self.width, form).to(self.device)
-
-    def _batch(self, sampler: Sampler, size: int, generator: torch.Generator) -> Batch:
-        batch = self.task.batch(sampler.draw(size, generator), self.form)
-        return Batch(batch.source, batch.target, self._layout)
-
-    def train(self, size: int, generator: torch.Generator) -> Batch:
-        """`size` samples of the training numbers; the generator is one of `device`."""
-        return self._batch(self._train, size, generator)
-
-    def validation(self, size: int, generator: torch.Generator) -> Batch:
-        """`size` held-out samples of the same distribution."""
-        return self._batch(self._held_out, size, generator)

@@ -28,12 +28,22 @@ from abcnb.calibration import (
     average_attention,
     calibrate_attention,
 )
+from abcnb.counter_calibration import (
+    CounterCalibration,
+    CounterConfig,
+    StreamAttention,
+    average_by_shape,
+    calibrate_stream,
+)
+from abcnb.decoder_only import DecoderOnly
 from abcnb.evaluation import Score
 from abcnb.lora import LoRAConfig, add_adapters
-from abcnb.model import ModelConfig, Transformer
-from abcnb.numbers import TrainingData
+from abcnb.model import Transformer
+from abcnb.model_config import ModelConfig
+from abcnb.rows import RowTask
 from abcnb.tasks import Task
 from abcnb.training import TrainingConfig, train
+from abcnb.training_data import TrainingData
 
 # What is calibrated, and what is retrained: the same sizes, other positions. Sinusoidal positions are new at every
 # new length; places modulo 3 are not.
@@ -42,6 +52,7 @@ WITH_LINES = replace(PLAIN, position="cyclic-places", random_phase=True)
 TRAINING = TrainingConfig(steps=1000, learning_rate=2e-3)
 CALIBRATION = CalibrationConfig()
 CALIBRATION_BATCHES, CALIBRATION_BATCH_SIZE = 16, 256
+STREAM_BATCHES, STREAM_BATCH_SIZE = 64, 64  # several batches of each shape
 
 
 def new_model(
@@ -63,7 +74,9 @@ def new_model(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Transformer(config, task.vocabulary_size, *biases)
+        streaming = config.architecture == "decoder-only"
+        vocabulary = task.stream_vocabulary_size if streaming else task.vocabulary_size
+        model = (DecoderOnly if streaming else Transformer)(config, vocabulary, *biases)
         if adapted:
             model.load_state_dict(adapted)
         if lora:
@@ -113,7 +126,7 @@ def interpolate(
 
 def attention_of(
     model: Transformer, data: TrainingData, what: str = "weights", seed: int = 0
-) -> AveragedAttention:
+) -> AveragedAttention | list[StreamAttention]:
     """A trained model's attention, averaged over 4,096 of its training samples.
 
     Args:
@@ -122,28 +135,41 @@ def attention_of(
         what: `weights` or `scores`.
         seed: of the samples.
 
+    Returns:
+        Of an encoder-decoder its averages; of a decoder-only model those of each shape that was drawn.
+
     Source: paper, appendix D, step 1.
     """
     check_data(data, model)
     generator = torch.Generator(device=data.device).manual_seed(seed + 2)
+    if isinstance(model, DecoderOnly):
+        batches = [data.train(STREAM_BATCH_SIZE, generator) for _ in range(STREAM_BATCHES)]
+        return average_by_shape(model, batches)
     batches = [data.train(CALIBRATION_BATCH_SIZE, generator) for _ in range(CALIBRATION_BATCHES)]
     return average_attention(model, batches, what)
 
 
 def calibrate(
-    model: Transformer, data: TrainingData, config: CalibrationConfig = CALIBRATION, seed: int = 0
-) -> Calibration:
+    model: Transformer,
+    data: TrainingData,
+    config: CalibrationConfig | CounterConfig = CALIBRATION,
+    seed: int = 0,
+) -> Calibration | CounterCalibration:
     """The lines that a trained model's attention follows.
 
     Args:
         model: an interpolating model.
         data: what it was trained on.
-        config: the threshold κ, the directions searched, and the other choices.
+        config: the threshold κ, the directions searched, and the other choices; a `CounterConfig` for a decoder-only
+            model.
         seed: of the samples whose attention is averaged.
 
     Returns:
         The line biases of self- and cross-attention, and the tables they were chosen from.
     """
+    if isinstance(model, DecoderOnly):
+        config = CounterConfig() if isinstance(config, CalibrationConfig) else config
+        return calibrate_stream(attention_of(model, data, seed=seed), config)
     return calibrate_attention(attention_of(model, data, config.average, seed), config)
 
 
@@ -169,9 +195,9 @@ def retrain(
         ValueError: what came is no such lines, or they were found on a source with another number of operands.
     """
     check_data(data)
-    if not isinstance(lines, (Calibration, Biases)):
+    if not isinstance(lines, (Calibration, CounterCalibration, Biases)):
         raise ValueError(f"expected what calibrate() or windows() returns, got {type(lines).__name__}")
-    segments = data.task.layout(data.width, data.form).segments
+    segments = 0 if isinstance(data.task, RowTask) else data.task.layout(data.width, data.form).segments
     if isinstance(lines, Calibration) and lines.average.layout.segments != segments:
         raise ValueError(
             f"expected lines found on a source with {segments} operands, as {data.task.name} has, got lines of a "

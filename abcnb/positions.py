@@ -3,6 +3,7 @@
 A scheme overrides what it needs of `Positions` and nothing else:
 
     source, target   vectors added to the embeddings         sinusoidal, cyclic, learned and indexed schemes
+    stream           the same in a decoder-only model        sinusoidal, abacus, coupled, kinds, coupled-rows
     turn             a change of queries and keys            rotary
     biases           biases with parameters                  T5, KERPLE, FIRE
     relative         vectors met by the query in one layer   Shaw
@@ -20,6 +21,7 @@ from torch import nn
 
 from abcnb.distance_biases import FireBias, KerpleBias, RelativeKeys, T5Bias, coordinates
 from abcnb.layout import NO_PLACE, Layout, Steps
+from abcnb.stream import Stream
 
 
 def sinusoid(index: torch.Tensor, d_model: int) -> torch.Tensor:
@@ -38,12 +40,15 @@ class Positions(nn.Module):
     Attributes:
         absolute: a token's position depends on the token alone, so that parts of an input can be evaluated apart.
         biased: the scheme has `biases`.
+        in_streams, only_in_streams: it can stand in a decoder-only model, and in no other.
     """
 
     absolute = True
     biased = False
+    in_streams = False
+    only_in_streams = False
 
-    def draw(self, layout: Layout, batch: int) -> int | torch.Tensor:
+    def draw(self, layout: Layout | Stream, batch: int) -> int | torch.Tensor:
         """What a training batch draws at random, passed on to `source` and `target`; 0 in evaluation."""
         return 0
 
@@ -53,6 +58,10 @@ class Positions(nn.Module):
 
     def target(self, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor | None:
         """Vectors added to the decoder input's embeddings at steps `rows`, likewise."""
+        return None
+
+    def stream(self, stream: Stream, draw: int | torch.Tensor = 0) -> torch.Tensor | None:
+        """Vectors added to the embeddings of a decoder-only model's tokens, likewise."""
         return None
 
     def angles(self, index: torch.Tensor, layout: Layout) -> torch.Tensor:
@@ -76,11 +85,19 @@ class Positions(nn.Module):
         return []
 
 
+class NoPositions(Positions):
+    """NoPE."""
+
+    in_streams = True
+
+
 class Sinusoidal(Positions):
     """The sinusoid of the column number on the source side, of the step number on the target side.
 
     Source: Vaswani et al. 2017, section 3.5; paper: Vanilla.
     """
+
+    in_streams = True
 
     def __init__(self, d_model: int):
         super().__init__()
@@ -91,6 +108,9 @@ class Sinusoidal(Positions):
 
     def target(self, rows, layout, draw=0):
         return sinusoid(rows, self.d_model)
+
+    def stream(self, stream, draw=0):
+        return sinusoid(torch.arange(len(stream), device=stream.kind.device), self.d_model)
 
 
 class Cyclic(Positions):
@@ -157,6 +177,7 @@ class Rotary(Positions):
     """
 
     absolute = False
+    in_streams = True
 
     def __init__(self, rotary_width: int = 0):
         super().__init__()
@@ -191,6 +212,7 @@ class RelativeSelf(Positions):
     """
 
     absolute = False
+    in_streams = True
 
     def __init__(self, relative_clip: int):
         super().__init__()
@@ -259,9 +281,13 @@ class Indexed(Positions):
         Raises:
             ValueError: says how many it takes.
         """
-        if self.needed(layout) > self.max_position:
+        self.check_count(self.needed(layout))
+
+    def check_count(self, needed: int) -> None:
+        """The same for a number of indices."""
+        if needed > self.max_position:
             raise ValueError(
-                f"expected an input that takes at most {self.max_position} positions, got {self.needed(layout)}: "
+                f"expected an input that takes at most {self.max_position} positions, got {needed}: "
                 f"such a model reads no longer input; train it with a larger model.max_position"
             )
 
@@ -325,9 +351,28 @@ class Randomized(Indexed):
 class _FromRandomOffset(Indexed):
     """Schemes that count from an offset which each training sample draws at random."""
 
+    in_streams = True
+
     def draw(self, layout, batch):
-        most = max(1, self.max_position - self.needed(layout) + 1)
-        return torch.randint(most, (batch, 1), device=layout.columns.device)
+        needed, device = (
+            (self.needed_in(layout), layout.kind.device)
+            if isinstance(layout, Stream)
+            else (self.needed(layout), layout.columns.device)
+        )
+        return torch.randint(max(1, self.max_position - needed + 1), (batch, 1), device=device)
+
+    def stream_index(self, stream: Stream) -> torch.Tensor:
+        """The index of each token of a stream before the offset, [tokens]; −1 where a token has none."""
+        raise TypeError(f"the scheme {type(self).__name__!r} does not define stream_index()")
+
+    def needed_in(self, stream: Stream) -> int:
+        """How many indices a stream takes."""
+        return int(self.stream_index(stream).max()) + 1
+
+    def stream(self, stream, draw=0):
+        self.check_count(self.needed_in(stream))
+        index = self.stream_index(stream)
+        return self.vectors(torch.where(index >= 0, index + draw, -1))
 
 
 class Abacus(_FromRandomOffset):
@@ -340,6 +385,9 @@ class Abacus(_FromRandomOffset):
 
     def needed(self, layout):
         return layout.width
+
+    def stream_index(self, stream):
+        return stream.own_places().clamp(min=-1)
 
     def source_index(self, layout, draw=0):
         return torch.where(layout.digit_places > NO_PLACE, layout.digit_places + draw, -1)
@@ -363,6 +411,12 @@ class Coupled(_FromRandomOffset):
         elsewhere = torch.where(right_of_a_number, draw, -1)
         return torch.where(layout.digit_places > NO_PLACE, layout.digit_places + 1 + draw, elsewhere)
 
+    def stream_index(self, stream):
+        # The step that writes place p reads the token of place p − 1, so `=` is of place −1, as in the source.
+        return torch.where(stream.levels("place") > NO_PLACE, stream.levels("place") + 1, -1).index_fill(
+            0, torch.tensor([stream.prompt - 1], device=stream.kind.device), 0
+        )
+
 
 # --- a learned bias of the distance
 
@@ -380,6 +434,7 @@ class Biased(Positions):
 
     absolute = False
     biased = True
+    in_streams = True
     kind: type[nn.Module]
 
     def __init__(self, heads: int, decoder_layers: int, cross_distance: str, own_bias_per_layer: bool):
@@ -415,8 +470,75 @@ class Fire(Biased):
     kind = FireBias
 
 
+# --- only in a decoder-only model
+
+
+class Kinds(Positions):
+    """A learned vector for the kind of step that a token makes (`stream`), and one for the prompt: no positions.
+
+    Args:
+        d_model: size of the vectors.
+    """
+
+    in_streams = only_in_streams = True
+    MOST = 8  # kinds of steps that there is a vector for
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.table = nn.Embedding(self.MOST + 1, d_model)
+
+    def stream(self, stream, draw=0):
+        kind, _, _ = stream.steps_at(torch.arange(len(stream), device=stream.kind.device))
+        return self.table(kind + 1)
+
+
+class CoupledRows(Kinds):
+    """Position coupling on two levels: a vector of the row and one of the place, each from a random offset.
+
+    Tokens that belong to the same row of the output share the first, those of the same place the second: in a
+    product the multiplier's digits have the row of their products and the multiplicand's their place. The kind of
+    step is told as well.
+
+    Args:
+        d_model: size of the vectors.
+        max_position: how many indices there are on each level.
+
+    Source: Cho et al. 2024 (arXiv 2410.15787), section 4, for sums of many terms; for products it is ours.
+    """
+
+    absolute = False
+
+    def __init__(self, d_model: int, max_position: int):
+        super().__init__(d_model)
+        self.max_position = max_position
+        self.rows, self.places = nn.Embedding(max_position, d_model), nn.Embedding(max_position, d_model)
+
+    def draw(self, stream, batch):
+        spare = [max(1, self.max_position - int(self._index(stream, level).max())) for level in ("row", "place")]
+        return torch.stack([torch.randint(n, (batch, 1), device=stream.kind.device) for n in spare])
+
+    @staticmethod
+    def _index(stream: Stream, level: str) -> torch.Tensor:
+        """[tokens], −1 where a token has no such index."""
+        return stream.levels(level).clamp(min=-1)
+
+    def stream(self, stream, draw=0):
+        vectors = super().stream(stream)
+        draws = draw if isinstance(draw, torch.Tensor) else (0, 0)
+        for table, level, offset in zip((self.rows, self.places), ("row", "place"), draws, strict=True):
+            index = self._index(stream, level)
+            if int(index.max()) >= self.max_position:
+                raise ValueError(
+                    f"expected a stream of at most {self.max_position} rows and places, got {int(index.max()) + 1}; "
+                    "train with a larger model.max_position"
+                )
+            index = torch.where(index >= 0, index + offset, -1)
+            vectors = vectors + table(index.clamp(min=0)) * (index >= 0)[..., None]
+        return vectors
+
+
 SCHEMES: dict[str, type[Positions]] = {
-    "none": Positions,
+    "none": NoPositions,
     "sinusoidal": Sinusoidal,
     "cyclic-columns": CyclicColumns,
     "cyclic-places": CyclicPlaces,
@@ -430,4 +552,6 @@ SCHEMES: dict[str, type[Positions]] = {
     "t5": T5,
     "kerple": Kerple,
     "fire": Fire,
+    "kinds": Kinds,
+    "coupled-rows": CoupledRows,
 }

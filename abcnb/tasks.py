@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from abcnb.layout import Layout, aligned_layout, natural_layout, unary_layout
-from abcnb.tokens import CHARACTERS, DIGITS, END_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
+from abcnb.stream import Stream
+from abcnb.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
 
 LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
 Operands = tuple[torch.Tensor, ...]
@@ -30,18 +31,24 @@ class Batch:
     Attributes:
         source: [batch, source columns], token ids.
         target: [batch, rows], the label's digits, units first, then the end token.
-        layout: coordinates of the source columns.
+        layout: coordinates of the source columns, or the stream of an output in rows.
     """
 
     source: torch.Tensor
     target: torch.Tensor
-    layout: Layout
+    layout: Layout | Stream
 
     @property
     def decoder_input(self) -> torch.Tensor:
         """[batch, rows], the target shifted right behind the start token."""
         start = torch.full_like(self.target[:, :1], START_ID)
         return torch.cat([start, self.target[:, :-1]], dim=1)
+
+    @property
+    def in_one_stream(self) -> torch.Tensor:
+        """[batch, columns + rows − 1]: the source up to its end, `=`, and the target without its last token."""
+        equals = torch.full_like(self.target[:, :1], EQUALS_ID)
+        return torch.cat([self.source[:, :-1], equals, self.target[:, :-1]], dim=1)
 
 
 def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
@@ -135,6 +142,11 @@ class Task:
         highest = max(highest, IDS[DIGITS[self.base - 1]])
         return max(PAPER_VOCABULARY, highest + 1)
 
+    @property
+    def stream_vocabulary_size(self) -> int:
+        """The same where input and output are one stream, with `=` between them."""
+        return EQUALS_ID + 1
+
     def label(self, *operands: torch.Tensor) -> torch.Tensor:
         """The label's digits, units first, from the operands' digits, each [batch, width]."""
         raise TypeError(f"the task {self.name!r} does not define label()")
@@ -152,6 +164,10 @@ class Task:
         """The layout of a source of this width and form."""
         self._check_form(form)
         return unary_layout(width, operator=bool(self.symbol))
+
+    def layout_of(self, operands: Operands, form: str = "natural") -> Layout:
+        """The layout of operands given as digits."""
+        return self.layout(operands[0].shape[1], form)
 
     def _check_form(self, form: str) -> None:
         if form not in self.forms:
@@ -176,7 +192,7 @@ class Task:
         """Source and target of operands given as digits."""
         label = _tokens(self.label(*operands))
         target = torch.cat([label, torch.full_like(label[:, :1], END_ID)], dim=1)
-        return Batch(self.source(operands, form), target, self.layout(operands[0].shape[1], form))
+        return Batch(self.source(operands, form), target, self.layout_of(operands, form))
 
     def parse(self, text: str) -> Operands:
         """Operands typed by a person, as digits of batch 1, padded one digit beyond the longest.

@@ -43,7 +43,10 @@ from functools import lru_cache
 
 import torch
 
+from abcnb.hard_numbers import NUMBERS, intervals, random_digits
 from abcnb.numbers import numbers_of_length, split_numbers
+from abcnb.row_testsets import row_cases
+from abcnb.rows import RowTask
 from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
 
 HARD_SAMPLES = 1000
@@ -171,57 +174,6 @@ def _split_rows(task: Task, rows: torch.Tensor, width: int) -> Operands:
     return task.widened(rows.split(lengths[: task.operands], dim=1), width)
 
 
-def _random(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
-    """Digits of numbers with exactly `length` digits, units first, [count, length]."""
-    digits = torch.randint(base, (count, length), generator=generator)
-    digits[:, -1] = torch.randint(1, base, (count,), generator=generator)
-    return digits
-
-
-def _intervals(count: int, length: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random runs of places: which places are inside, [count, length], and where each run starts, [count, 1]."""
-    start = torch.randint(length, (count, 1), generator=generator)
-    ends = start + 1 + (torch.rand(count, 1, generator=generator) * (length - start)).long()
-    place = torch.arange(length)
-    return (place >= start) & (place < ends), start
-
-
-def _all(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
-    return torch.full((count, length), base - 1)
-
-
-def _one_digit(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
-    place = torch.randint(length, (count, 1), generator=generator)
-    digit = torch.randint(1, base, (count, 1), generator=generator)
-    return torch.zeros(count, length, dtype=torch.long).scatter(1, place, digit)
-
-
-def _run_from_units(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
-    ends = torch.randint(1, length + 1, (count, 1), generator=generator)
-    return torch.where(torch.arange(length) < ends, base - 1, _random(count, length, base, generator))
-
-
-def _run(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
-    inside, _ = _intervals(count, length, generator)
-    return torch.where(inside, base - 1, _random(count, length, base, generator))
-
-
-def _zeros_inside(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
-    digits = _random(count, length, base, generator)
-    zero = torch.rand(count, length, generator=generator) < 0.7
-    zero[:, -1] = False
-    return digits.masked_fill(zero, 0)
-
-
-_NUMBERS = {
-    "all": _all,
-    "one digit": _one_digit,
-    "run from units": _run_from_units,
-    "run": _run,
-    "zeros inside": _zeros_inside,
-}
-
-
 def _complement(
     a: torch.Tensor, where: torch.Tensor, start: torch.Tensor, base: int, other, generator
 ) -> Operands:
@@ -234,7 +186,7 @@ def _complement(
 
 
 def _full_chains(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
-    a = _random(count, length, base, generator)
+    a = random_digits(count, length, base, generator)
     if base > 2:  # in base 2 two leading digits that are not zero cannot sum to 1: there b is one place shorter
         a[:, -1] = torch.randint(1, base - 1, (count,), generator=generator)
     every = torch.ones_like(a, dtype=torch.bool)
@@ -242,14 +194,14 @@ def _full_chains(count: int, length: int, base: int, generator: torch.Generator)
 
 
 def _chains(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
-    a, b = (_random(count, length, base, generator) for _ in range(2))
-    return _complement(a, *_intervals(count, length, generator), base, b, generator)
+    a, b = (random_digits(count, length, base, generator) for _ in range(2))
+    return _complement(a, *intervals(count, length, generator), base, b, generator)
 
 
 def _unequal(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
     """The shorter operand's leading digit makes a carry, which runs through nines of the longer one."""
-    a, b = (_random(count, length, base, generator) for _ in range(2))
-    inside, start = _intervals(count, length, generator)
+    a, b = (random_digits(count, length, base, generator) for _ in range(2))
+    inside, start = intervals(count, length, generator)
     place = torch.arange(length)
     a = torch.where(inside & (place > start), base - 1, a)
     a, b = _complement(a, place == start, start, base, b.masked_fill(place > start, 0), generator)
@@ -258,7 +210,7 @@ def _unequal(count: int, length: int, base: int, generator: torch.Generator) -> 
 
 
 def _zeros_inside_both(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
-    return tuple(_zeros_inside(count, length, base, generator) for _ in range(2))
+    return tuple(NUMBERS["zeros inside"](count, length, base, generator) for _ in range(2))
 
 
 def _named(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
@@ -299,7 +251,7 @@ def hard_cases(task: Task, length: int, samples: int = HARD_SAMPLES) -> dict[str
     generator = seeded_generator(task, length, "carry")  # the name that the committed samples were drawn under
     width = task.digits_at(length)
     pairs = task.operands == 2 and not task.second_is_digit
-    makers = _PAIRS if pairs else _NUMBERS
+    makers = _PAIRS if pairs else NUMBERS
     count = max(1, samples // len(makers))
     cases = {}
     for kind, make in makers.items():
@@ -383,9 +335,23 @@ TEST_SETS: dict[str, Callable[[Task, int, int], dict[str, Operands]]] = {
 }
 
 
+def test_cases(task: Task, length: int, samples: int, test_set: str) -> dict[str, Operands]:
+    """Operands of each kind of a test set, as digits, units first.
+
+    Raises:
+        ValueError: an unknown test set, or a length or sample count below 1.
+    """
+    if test_set not in TEST_SETS:
+        raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")
+    if isinstance(task, RowTask):
+        check_test_request(length, samples)
+        return row_cases(task, length, samples, test_set, seeded_generator(task, length, test_set))
+    return TEST_SETS[test_set](task, length, samples)
+
+
 @lru_cache(maxsize=4096)
 def sample_count(task: Task, length: int, samples: int, test_set: str) -> int:
     """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
-    if test_set == "random":
+    if test_set == "random" and not isinstance(task, RowTask):
         return count_random(task, length, samples)
-    return sum(len(operands[0]) for operands in TEST_SETS[test_set](task, length, samples).values())
+    return sum(len(operands[0]) for operands in test_cases(task, length, samples, test_set).values())

@@ -2,17 +2,18 @@
 
 Source: paper, version "From Interpolation to Extrapolation", section 3.2: fifteen tokens, the ten digits,
 `+`, `*`, and `$`, `&`, `@` for start, end and padding. Bases above ten add the digits `a` to `f`; ListOps
-adds its three operators. The paper's fifteen come first, so a decimal task's ids are the paper's.
+adds its three operators, and a decoder-only model's single stream `=` between input and output. The paper's
+fifteen come first, so a decimal task's ids are the paper's.
 """
 
 from functools import lru_cache
 
 import torch
 
-START, END, PAD = "$", "&", "@"
-CHARACTERS = "0123456789+*$&@" + "abcdef" + "%><"
+START, END, PAD, EQUALS = "$", "&", "@", "="
+CHARACTERS = "0123456789+*$&@" + "abcdef" + "%><" + "="
 IDS = {character: i for i, character in enumerate(CHARACTERS)}
-START_ID, END_ID, PAD_ID = IDS[START], IDS[END], IDS[PAD]
+START_ID, END_ID, PAD_ID, EQUALS_ID = IDS[START], IDS[END], IDS[PAD], IDS[EQUALS]
 PAPER_VOCABULARY = 15
 
 DIGITS = "0123456789abcdef"  # the character of each digit, 0 to 15

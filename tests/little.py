@@ -5,9 +5,17 @@ from dataclasses import replace
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from abcnb.calibration import CalibrationConfig
+from abcnb.positions import SCHEMES
+from abcnb.rows import RowTask
 from abcnb.show.cleaning import KERNEL
 from abcnb.study.methods import experiment
 from abcnb.study.runs import fit
+from abcnb.tasks import TASKS
+
+# Tasks whose output is one number, which models of both architectures learn; the others write rows.
+ONE_ROW = [name for name, task in TASKS.items() if not issubclass(task, RowTask)]
+IN_ROWS = [name for name in TASKS if name not in ONE_ROW]
+ENCODER_DECODER = [name for name, scheme in SCHEMES.items() if not scheme.only_in_streams]
 
 # Not those of `methods`: what the tests of panels say must not change when a method does.
 PLACES = CalibrationConfig(

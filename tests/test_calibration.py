@@ -16,9 +16,11 @@ from abcnb.calibration import (
     line_table,
     to_bias,
 )
+from abcnb.layers import Recording
 from abcnb.layout import Steps, natural_layout, unary_layout
 from abcnb.lines import Line
-from abcnb.model import ModelConfig, Recording, Transformer
+from abcnb.model import Transformer
+from abcnb.model_config import ModelConfig
 from abcnb.tasks import get_task
 
 INF = float("inf")

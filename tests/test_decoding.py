@@ -6,9 +6,10 @@ import torch
 from abcnb.decoding import greedy_decode
 from abcnb.distance_biases import ALiBi
 from abcnb.lines import Line, LineBias, cross_window, self_window
-from abcnb.model import ModelConfig, Transformer
-from abcnb.positions import SCHEMES
+from abcnb.model import Transformer
+from abcnb.model_config import ModelConfig
 from abcnb.tasks import Batch, get_task
+from tests.little import ENCODER_DECODER
 
 WIDTH, HEADS = 9, 2
 
@@ -79,7 +80,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("position", SCHEMES)
+@pytest.mark.parametrize("position", ENCODER_DECODER)
 def test_cached_decoding_writes_what_uncached_decoding_writes(position, bias):
     check_decoding(position, bias)
 

@@ -20,7 +20,8 @@ from abcnb.evaluation import (
 )
 from abcnb.layout import Steps
 from abcnb.lines import Line, LineBias, cross_window, self_window
-from abcnb.model import ModelConfig, Transformer
+from abcnb.model import Transformer
+from abcnb.model_config import ModelConfig
 from abcnb.tasks import get_task
 from abcnb.testsets import hard_cases, padded_cases, random_operands
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from abcnb.lora import LoRAConfig, LowRankLinear, add_adapters
-from abcnb.model import ModelConfig, Transformer
+from abcnb.model import Transformer
+from abcnb.model_config import ModelConfig
 from abcnb.study.methods import experiment
 from abcnb.study.runs import fit, load_run
 

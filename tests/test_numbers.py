@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from abcnb.numbers import Sampler, TrainingData, numbers_of_length, split_numbers
+from abcnb.numbers import Sampler, numbers_of_length, split_numbers
 from abcnb.tasks import digits_of, get_task
 from abcnb.tokens import decode
+from abcnb.training_data import TrainingData
 
 LARGEST = 1_048_576  # 2^20
 

@@ -3,10 +3,10 @@
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from abcnb.model import OF_SCHEMES, read_by
+from abcnb.model_config import OF_SCHEMES, read_by
 from abcnb.positions import SCHEMES
 from abcnb.study.experiments import Experiment
-from abcnb.study.methods import METHODS, OPERANDS, experiment
+from abcnb.study.methods import METHODS, OPERANDS, experiment, has
 from abcnb.study.runs import CROSS_DISTANCE_OF
 from abcnb.tasks import TASKS
 
@@ -90,7 +90,7 @@ def methods_page(preset: str = "laptop") -> str:
     rows = []
     for name, method in METHODS.items():
         known_to.append(f"| `{name}` | {method.description} | {'; '.join(method.told) or 'nothing'} |")
-        by_task = {task: summary(experiment(task, name, preset)) for task in TASKS}
+        by_task = {task: summary(experiment(task, name, preset)) for task in TASKS if has(task, name, preset)}
         alike: dict[tuple, list[str]] = {}
         for task, found in by_task.items():
             alike.setdefault(tuple(found.items()), []).append(task)

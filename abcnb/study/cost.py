@@ -5,14 +5,20 @@ backward pass costs twice the forward pass: gradients of activations and of weig
 gradients, so there it costs as much as the forward pass.
 """
 
+from abcnb.decoder_only import stream_of
+from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment
 
 
 def forward_flops(experiment: Experiment, width: int) -> int:
-    """Operations of one sample's forward pass at a width."""
+    """Operations of one sample's forward pass at a width; of a task in rows, at its largest shape."""
     task, model = experiment.get_task(), experiment.model
-    rows = task.label(*task.smallest(width)).shape[1] + 1
-    columns = len(task.layout(width, experiment.form))
+    layout = task.layout(width, experiment.form)
+    rows, columns = layout.rows, len(layout)
+    if not isinstance(task, RowTask):
+        rows = task.label(*task.smallest(width)).shape[1] + 1
+    if experiment.in_one_stream:
+        rows, columns = len(stream_of(layout)), 0
     d, d_ff = model.d_model, model.d_ff
 
     def attention(queries: int, keys: int, relative: bool, adapted: bool) -> int:
@@ -27,7 +33,9 @@ def forward_flops(experiment: Experiment, width: int) -> int:
     in_self, in_cross = model.position in ("relative", "relative-self"), model.position == "relative"
     adapted = experiment.lora is not None
     encoder = attention(columns, columns, in_self, False) + feed_forward(columns)
-    decoder = attention(rows, rows, in_self, adapted) + attention(rows, columns, in_cross, adapted)
+    decoder = attention(rows, rows, in_self, adapted)
+    if not experiment.in_one_stream:
+        decoder += attention(rows, columns, in_cross, adapted)
     head = 2 * rows * d * task.vocabulary_size
     return model.encoder_layers * encoder + model.decoder_layers * (decoder + feed_forward(rows)) + head
 

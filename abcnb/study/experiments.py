@@ -12,14 +12,18 @@ import torch
 
 from abcnb.biases import CLOSED
 from abcnb.calibration import CalibrationConfig
+from abcnb.counter_calibration import CounterConfig
 from abcnb.lines import cross_window
 from abcnb.lora import LoRAConfig
-from abcnb.model import ModelConfig
-from abcnb.numbers import TrainingData, check_numbers, training_width
+from abcnb.model_config import ModelConfig
+from abcnb.numbers import check_numbers
+from abcnb.row_numbers import RowSampler
+from abcnb.rows import RowTask
 from abcnb.tasks import Task, get_task
 from abcnb.training import TrainingConfig
+from abcnb.training_data import TrainingData, width_of
 
-BIASES = ("none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "window", "calibrated")
+BIASES = ("none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "window", "by-hand", "calibrated")
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,14 @@ class Experiment:
             results of the training numbers take more.
         train_numbers: one of `numbers.TRAIN_NUMBERS`.
         bias: `none`, `alibi` (self-attention), `alibi-cross`, `alibi-right`, `alibi-places` (both, source columns
-            counted from the left, from the right, and by place), `window` (ABS) or `calibrated` (ABC).
+            counted from the left, from the right, and by place), `window` (ABS), `by-hand` (ABS for outputs in
+            rows) or `calibrated` (ABC).
         biased: which attention of the decoder gets the bias: `self`, `cross` or `both`.
         biased_layers: the decoder layers that get it, from 0; empty is all.
         closed: the bias of closed cells, −∞ or finite.
         model, training, window: as they say.
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
+        counters: of ABC in a decoder-only model: the choices, instead of `calibration`.
         lora: adapters; the model is then the one of `interpolation`, frozen except for them, and `calibration`,
             if there is any, gives that frozen model its bias.
     """
@@ -73,13 +79,13 @@ class Experiment:
     calibration: CalibrationConfig | None = None
     interpolation: "Experiment | None" = None
     lora: LoRAConfig | None = None
+    counters: CounterConfig | None = None
 
     def __post_init__(self):
         if self.seed < 0:
             raise ValueError(f"expected a seed of at least 0, got {self.seed}")
         task = self.get_task()
-        task.layout(self.train_width, self.form)
-        check_numbers(task, self.train_numbers, self.train_width)
+        self._check_data(task)
         if self.bias not in BIASES:
             raise ValueError(f"expected a bias among {', '.join(BIASES)}, got {self.bias!r}")
         if self.biased not in ("self", "cross", "both"):
@@ -96,14 +102,19 @@ class Experiment:
             raise ValueError(
                 "expected biased as self or both, since 'alibi' has no bias in cross-attention, got cross"
             )
-        if self.closed != CLOSED and self.bias not in ("window", "calibrated"):
+        if self.closed != CLOSED and self.bias not in ("window", "by-hand", "calibrated"):
             raise ValueError(
                 f"closed is for biases that close cells, window and calibrated, got bias {self.bias!r}"
             )
         if (self.bias == "window") != (self.window is not None):
             raise ValueError("the window is given exactly where the bias is 'window'")
-        if (self.bias == "calibrated") != (self.calibration is not None and self.interpolation is not None):
+        choices = self.counters if self.in_one_stream else self.calibration
+        if (self.bias == "calibrated") != (choices is not None and self.interpolation is not None):
             raise ValueError("calibration and interpolation are given exactly where the bias is 'calibrated'")
+        if self.calibration and self.counters:
+            raise ValueError(
+                "calibration is for encoder-decoder models and counters for decoder-only ones: got both"
+            )
         if self.model.rotary_width not in (0, self.train_width):
             raise ValueError(
                 f"expected model.rotary_width 0 or the training width {self.train_width}, "
@@ -111,7 +122,13 @@ class Experiment:
             )
         if self.interpolation:
             ours, its = (
-                {"task": e.task, "base": e.get_task().base, "form": e.form, "heads": e.model.heads}
+                {
+                    "task": e.task,
+                    "base": e.get_task().base,
+                    "form": e.form,
+                    "heads": e.model.heads,
+                    "architecture": e.model.architecture,
+                }
                 for e in (self, self.interpolation)
             )
             for name in ours:
@@ -124,6 +141,27 @@ class Experiment:
         if self.lora and self.lora.rank > self.model.d_model:
             raise ValueError(f"expected a lora.rank of at most d_model {self.model.d_model}, got {self.lora.rank}")
 
+    def _check_data(self, task: Task) -> None:
+        """Refuse a form, numbers or a width that the task does not have, or an architecture that cannot learn it."""
+        task.layout(self.train_width, self.form)
+        if isinstance(task, RowTask):
+            RowSampler(task, self.train_width)
+            if not self.in_one_stream or self.train_numbers != "even" or self.bias == "window":
+                raise ValueError(
+                    f"expected a decoder-only model and train_numbers 'even' for {task.name}, whose output is in rows, "
+                    f"and no window, got {self.model.architecture}, {self.train_numbers!r} and bias {self.bias!r}"
+                )
+            return
+        check_numbers(task, self.train_numbers, self.train_width)
+        wrong = "window" if self.in_one_stream else "by-hand"
+        if self.bias == wrong:
+            raise ValueError(f"bias {wrong!r} is not for {task.name} in a model that is {self.model.architecture}")
+
+    @property
+    def in_one_stream(self) -> bool:
+        """Whether the model is decoder-only."""
+        return self.model.architecture == "decoder-only"
+
     def get_task(self) -> Task:
         """The task instance."""
         return get_task(self.task, self.base or None)
@@ -131,7 +169,7 @@ class Experiment:
     @property
     def train_width(self) -> int:
         """Digits that operands are padded to in training."""
-        return self.width or training_width(self.get_task(), self.train_numbers)
+        return self.width or width_of(self.get_task(), self.train_numbers)
 
     def data(self, device: torch.device | str = "cpu") -> TrainingData:
         """What it is trained on, made on a device."""
@@ -139,7 +177,9 @@ class Experiment:
 
     @property
     def frame(self) -> str:
-        """The frame of its lines: `columns`, `places`, or empty where it has none."""
+        """The frame of its lines: `columns`, `places`, `counters` (of a stream), or empty where it has none."""
+        if self.counters or self.bias == "by-hand":
+            return "counters"
         if self.calibration:
             return self.calibration.frame
         return "places" if self.window else ""

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 
 from abcnb.calibration import CalibrationConfig
 from abcnb.lora import LoRAConfig
-from abcnb.model import ModelConfig
+from abcnb.model_config import ModelConfig
 from abcnb.numbers import LONG_FACTOR
+from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment, WindowConfig
 from abcnb.study.settings import differences, sets_both
+from abcnb.study.stream_methods import methods_of, stream_experiment
 from abcnb.tasks import get_task
 from abcnb.training import TrainingConfig
 
@@ -25,6 +27,7 @@ PRESETS = {
     "smoke": "seconds; for tests, its numbers mean nothing",
     "laptop": "real results on two CPU cores",
     "paper": "the paper's sizes, dropout, padding and numbers, for a GPU",
+    "decoder-only": "input and output in one causal stream, sizes as of laptop",
 }
 
 
@@ -315,6 +318,8 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {preset!r}")
     if seed < 0:
         raise ValueError(f"expected a seed of at least 0, got {seed}")
+    if preset == "decoder-only" or isinstance(get_task(task), RowTask):
+        return stream_experiment(task, method, preset, seed)
     chosen = METHODS[method]
     binary = get_task(task).operands == 2
     base = Experiment(
@@ -351,6 +356,12 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         interpolation = replace(interpolation, width=built.width)
     bias = "calibrated" if calibration else "none"
     return replace(built, bias=bias, calibration=calibration, interpolation=interpolation, lora=chosen.lora)
+
+
+def has(task: str, method: str, preset: str = "laptop") -> bool:
+    """Whether a task has a method at a preset."""
+    in_one_stream = preset == "decoder-only" or isinstance(get_task(task), RowTask)
+    return method in (methods_of(task, preset) if in_one_stream else METHODS)
 
 
 def settings_of(wanted: Experiment) -> str:

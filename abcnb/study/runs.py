@@ -30,6 +30,9 @@ import abcnb
 from abcnb import pipeline
 from abcnb.biases import NO_BIASES, Biases, limited
 from abcnb.calibration import AveragedAttention
+from abcnb.counter_calibration import StreamAttention
+from abcnb.counters import StreamBias, by_hand
+from abcnb.decoder_only import stream_of
 from abcnb.devices import hardware, pick_device
 from abcnb.distance_biases import ALiBi
 from abcnb.evaluation import Score
@@ -69,6 +72,9 @@ def written_biases(experiment: Experiment) -> Biases:
         return Biases((ALiBi(heads),))
     if experiment.bias in CROSS_DISTANCE_OF:
         return Biases((ALiBi(heads),), (ALiBi(heads, CROSS_DISTANCE_OF[experiment.bias]),))
+    if experiment.bias == "by-hand":
+        task = experiment.get_task()
+        return by_hand(task.layout(experiment.train_width), heads, task.lines_by_hand)
     if experiment.bias == "window":
         segments = experiment.get_task().layout(experiment.train_width, experiment.form).segments
         return windows(heads, segments, experiment.window.w, experiment.window.sides)
@@ -105,6 +111,8 @@ class Run:
         return limited(whole, e.model.decoder_layers, e.biased, e.biased_layers, e.closed)
 
     def _calibrated(self) -> Biases:
+        if self.experiment.counters:
+            return Biases((StreamBias.load(self.folder / "self-0.json"),))
         layers = self.experiment.model.decoder_layers if self.experiment.calibration.layer == "each" else 1
         missing = [
             name
@@ -120,10 +128,17 @@ class Run:
         )
         return Biases(selves, crosses)
 
-    def attention(self) -> AveragedAttention:
-        """ABC: the averaged attention of the interpolating model."""
+    def attention(self) -> AveragedAttention | list[StreamAttention]:
+        """ABC: the averaged attention of the interpolating model; of a decoder-only one, of each shape."""
         tensors = load_file(self.folder / "attention.safetensors")
         interpolation = self.experiment.interpolation
+        if self.experiment.counters:
+            task = interpolation.get_task()
+            return [
+                StreamAttention(stream_of(task.layout(shape[0] if len(shape) == 1 else shape)), tensors[name])
+                for name in tensors
+                if (shape := tuple(map(int, name.split("x"))))
+            ]
         layout = interpolation.get_task().layout(interpolation.train_width, interpolation.form)
         return AveragedAttention(tensors["self"], tensors["cross"], layout)
 
@@ -284,7 +299,7 @@ def fit(
         code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
         config = json.dumps(asdict(experiment), indent=1)
         write_atomically(folder / CONFIG, lambda name: name.write_text(config))
-        if experiment.calibration and not (folder / CHECKPOINT).exists():
+        if (experiment.calibration or experiment.counters) and not (folder / CHECKPOINT).exists():
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
         watch = {"folder": folder, "progress": progress, "on_validation": _steps_since(listener)}
@@ -374,8 +389,12 @@ def steps_to_do(experiment: Experiment, runs: Path, fresh: bool = False) -> int:
 def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:
     """Calibrate the base run's attention and leave attention and biases in the folder."""
     plain = base.experiment
-    found = pipeline.calibrate(base.model(device), plain.data(device), experiment.calibration, plain.seed)
-    tensors = {"self": found.average.self_attention, "cross": found.average.cross_attention}
+    choices = experiment.counters or experiment.calibration
+    found = pipeline.calibrate(base.model(device), plain.data(device), choices, plain.seed)
+    if experiment.counters:
+        tensors = {shape.name: shape.weights for shape in found.attention}
+    else:
+        tensors = {"self": found.average.self_attention, "cross": found.average.cross_attention}
     write_atomically(folder / "attention.safetensors", lambda name: save_file(tensors, name))
     for kind, biases in (("self", found.self_biases), ("cross", found.cross_biases)):
         for layer, bias in enumerate(biases):

@@ -39,8 +39,11 @@ def _steps(job: Job, planned: set[str]) -> int:
 def _work(job: Job, steps: int) -> float:
     """Tokens that a job reads, a token of training counted three times: backward costs twice the forward pass."""
     e, task = job.experiment, job.experiment.get_task()
-    training = 3 * steps * e.training.batch_size * (e.train_width + 1)
-    return training + sum(count * (task.digits_at(length) + 2) for _, length, count in job.tests)
+    form = e.form
+    training = 3 * steps * e.training.batch_size * task.layout(e.train_width, form).rows
+    return training + sum(
+        count * task.layout(task.digits_at(length) + 1, form).rows for _, length, count in job.tests
+    )
 
 
 def _duration(seconds: float) -> str:

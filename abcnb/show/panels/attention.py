@@ -10,7 +10,6 @@ from abcnb.attention import record
 from abcnb.decoding import greedy_decode
 from abcnb.devices import pick_device
 from abcnb.model import Transformer
-from abcnb.numbers import TrainingData
 from abcnb.show.panels.drawing import HeadMaps
 from abcnb.show.panels.panel import Panel, dropdown, picture, slider, text_field
 from abcnb.show.panels.tasks import example_input
@@ -18,6 +17,7 @@ from abcnb.show.style import COLOURMAP
 from abcnb.study.runs import Run
 from abcnb.tasks import Batch, Task
 from abcnb.tokens import decode
+from abcnb.training_data import TrainingData
 
 
 @dataclass(frozen=True)

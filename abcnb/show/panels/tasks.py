@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import ipywidgets as widgets
 
 from abcnb.layout import NO_PLACE, Layout
+from abcnb.rows import RowTask
 from abcnb.show.panels.drawing import MOST_TOKENS, cell_rows, shade, to_png
 from abcnb.show.panels.panel import Panel, dropdown, picture, slider, table, text_field
 from abcnb.show.style import PALETTE
@@ -94,7 +95,7 @@ class TasksPanel(Panel):
     def __init__(self, task: str = "addition", text: str = "", base: int | None = None, form: str = "aligned"):
         first = get_task(task, base)
         base, forms, text = first.base, first.forms, text or example_input(first)
-        self.task = dropdown("task", list(TASKS), task)
+        self.task = dropdown("task", [name for name in TASKS if not issubclass(TASKS[name], RowTask)], task)
         self.base = slider(widgets.IntSlider, "base", value=base, min=2, max=16)
         self.form = dropdown("form", forms, form if form in forms else forms[0])
         self.input = text_field("input", text)

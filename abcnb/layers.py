@@ -1,0 +1,218 @@
+"""The layers of a Transformer; their one attention takes a bias and can return its weights.
+
+    scores = Q Kᵀ / √d_head + bias        weights = softmax(scores)        output = weights V
+
+Layers normalise before each block (pre-norm), which the paper leaves open.
+
+Source: Vaswani et al. 2017; paper, equation 2 (bias added to the scores).
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from abcnb.model_config import ModelConfig
+from abcnb.positions import Positions
+
+
+@dataclass
+class Recording:
+    """What the attention of every decoder layer is asked to leave behind.
+
+    Attributes:
+        what: `weights` (after the softmax), `scores` (before it, without any bias) or `bias` (all that is
+            added to the scores: line biases, relative positions, causality).
+        self_attention, cross_attention: one [batch, heads, rows, columns] for each layer.
+    """
+
+    what: str = "weights"
+    self_attention: list[torch.Tensor] = field(default_factory=list)
+    cross_attention: list[torch.Tensor] = field(default_factory=list)
+
+    def __post_init__(self):
+        if self.what not in ("weights", "scores", "bias"):
+            raise ValueError(f"expected weights, scores or bias to be recorded, got {self.what!r}")
+
+
+class OpenTokens(NamedTuple):
+    """The few tokens that each row attends to, instead of a bias over all of them.
+
+    Attributes:
+        tokens: [heads, rows, most open], −1 fills up.
+    """
+
+    tokens: torch.Tensor
+
+
+def attend_to_open(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, opened: OpenTokens
+) -> torch.Tensor:
+    """Attention over open tokens only, gathered: [batch, heads, rows, d_head], as over all with closed cells −∞."""
+    heads = torch.arange(query.shape[1], device=query.device)[:, None, None]
+    known = opened.tokens.clamp(min=0)
+    scores = (query[:, :, :, None] * key[:, heads, known]).sum(-1) / math.sqrt(query.shape[-1])
+    weights = scores.masked_fill(opened.tokens < 0, float("-inf")).softmax(-1)
+    return (weights[..., None] * value[:, heads, known]).sum(3)
+
+
+class Attention(nn.Module):
+    """Multi-head attention with an additive bias, and positions in queries and keys where the scheme has them.
+
+    Args:
+        config: sizes.
+        positions: the position scheme.
+        crossing: it attends from the decoder to the source.
+    """
+
+    def __init__(self, config: ModelConfig, positions: Positions, crossing: bool = False):
+        super().__init__()
+        d = config.d_model
+        self.heads = config.heads
+        self.query, self.key, self.value, self.output = (nn.Linear(d, d) for _ in range(4))
+        for projection in (self.query, self.key, self.value, self.output):
+            nn.init.xavier_uniform_(projection.weight)
+            nn.init.zeros_(projection.bias)
+        self.turn = positions.turn
+        self.relative = positions.relative(d // config.heads, crossing)
+
+    def _split(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, n, d_model] to [batch, heads, n, d_head]."""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def keys_values(self, memory: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of [batch, columns, d_model], each [batch, heads, columns, d_head]."""
+        key, value = self._split(self.key(memory)), self._split(self.value(memory))
+        return self.turn(key, columns), value
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        rows: torch.Tensor,
+        keys_values: tuple[torch.Tensor, torch.Tensor],
+        columns: torch.Tensor,
+        bias: torch.Tensor | OpenTokens | None,
+        record: tuple[str, list] | None = None,
+    ) -> torch.Tensor:
+        """Attend from x to keys and values.
+
+        Args:
+            x: [batch, rows, d_model].
+            rows: [rows], step numbers.
+            keys_values: from `keys_values`.
+            columns: [columns], step numbers or coordinates of source columns (`Positions.coordinates`).
+            bias: [heads or 1, rows, columns] added to the scores, the tokens that are open, or None.
+            record: (`weights`, `scores` or `bias`, the list to append them to); takes the explicit path.
+
+        Returns:
+            [batch, rows, d_model].
+        """
+        key, value = keys_values
+        query = self.turn(self._split(self.query(x)), rows)
+        if isinstance(bias, OpenTokens):
+            return self.output(attend_to_open(query, key, value, bias).transpose(1, 2).flatten(2))
+        if self.relative is not None:
+            relative = self.relative(query, rows, columns)
+            bias = relative if bias is None else relative + bias
+        if bias is not None:
+            bias = bias.to(query.dtype)
+            bias = bias[None] if bias.dim() == 3 else bias  # the fused kernels take four dimensions only
+        if record is None:
+            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        else:
+            scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+            weights = (scores if bias is None else scores + bias).softmax(-1)
+            added = torch.zeros_like(scores) if bias is None else bias.expand_as(scores)
+            record[1].append({"weights": weights, "scores": scores, "bias": added}[record[0]])
+            mixed = weights @ value
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Sequential):
+    """Linear, ReLU, linear."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(
+            nn.Linear(config.d_model, config.d_ff), nn.ReLU(inplace=True), nn.Linear(config.d_ff, config.d_model)
+        )
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention over the source, then the feed-forward block."""
+
+    def __init__(self, config: ModelConfig, positions: Positions):
+        super().__init__()
+        self.attention, self.feed_forward = Attention(config, positions), FeedForward(config)
+        self.norm_attention, self.norm_feed_forward = (nn.LayerNorm(config.d_model) for _ in range(2))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """[batch, columns, d_model] to the same shape."""
+        normed = self.norm_attention(x)
+        keys_values = self.attention.keys_values(normed, columns)
+        x = x + self.dropout(self.attention(normed, columns, keys_values, columns, None))
+        return x + self.dropout(self.feed_forward(self.norm_feed_forward(x)))
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, cross-attention (not in a decoder-only model), then the feed-forward block."""
+
+    def __init__(self, config: ModelConfig, positions: Positions):
+        super().__init__()
+        self.self_attention = Attention(config, positions)
+        self.crossing = config.architecture == "encoder-decoder"
+        if self.crossing:
+            self.cross_attention = Attention(config, positions, crossing=True)
+        self.feed_forward = FeedForward(config)
+        self.norm_self, self.norm_feed_forward = nn.LayerNorm(config.d_model), nn.LayerNorm(config.d_model)
+        if self.crossing:
+            self.norm_cross = nn.LayerNorm(config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        rows: torch.Tensor,
+        past: tuple[torch.Tensor, torch.Tensor] | None,
+        steps: torch.Tensor,
+        memory: tuple[torch.Tensor, torch.Tensor] | None,
+        columns: torch.Tensor | None,
+        biases: tuple[torch.Tensor | OpenTokens, torch.Tensor | None],
+        recording: Recording | None = None,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        """One layer.
+
+        Args:
+            x: [batch, rows, d_model].
+            rows: [rows], step numbers of x.
+            past: keys and values of earlier steps, or None.
+            steps: step numbers of past and present keys.
+            memory: the source's keys and values for this layer; None in a decoder-only model.
+            columns: coordinates of the source's columns, likewise.
+            biases: of self- and of cross-attention.
+            recording: where to leave attention weights or scores.
+
+        Returns:
+            x of the next layer, and the keys and values of all steps so far.
+        """
+        normed = self.norm_self(x)
+        keys_values = self.self_attention.keys_values(normed, rows)
+        if past is not None:
+            keys_values = tuple(torch.cat(pair, dim=2) for pair in zip(past, keys_values, strict=True))
+        x = self.attend(x, normed, rows, keys_values, steps, memory, columns, biases, recording)
+        return x, keys_values
+
+    def attend(
+        self, x, normed, rows, keys_values, steps, memory=None, columns=None, biases=(None, None), recording=None
+    ) -> torch.Tensor:
+        """The layer from where the keys and values of all its steps are known; `normed` is x, normalised."""
+        ask = recording and (recording.what, recording.self_attention)
+        x = x + self.dropout(self.self_attention(normed, rows, keys_values, steps, biases[0], ask))
+        if self.crossing:
+            ask = recording and (recording.what, recording.cross_attention)
+            crossed = self.cross_attention(self.norm_cross(x), rows, memory, columns, biases[1], ask)
+            x = x + self.dropout(crossed)
+        return x + self.dropout(self.feed_forward(self.norm_feed_forward(x)))

@@ -1,0 +1,102 @@
+"""Sizes, architecture and position scheme of a model."""
+
+import inspect
+from dataclasses import dataclass, fields
+
+from abcnb.distance_biases import CROSS_DISTANCES
+from abcnb.positions import SCHEMES, Biased, Positions
+
+ARCHITECTURES = ("encoder-decoder", "decoder-only")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes, architecture and position scheme.
+
+    Attributes:
+        encoder_layers: 0 is the identity encoder.
+        decoder_layers, heads, d_model, d_ff: sizes; d_model is a multiple of twice the heads.
+        dropout: share of activations dropped in training.
+        position: the scheme, one of `positions.SCHEMES`; what follows is read by the schemes that have a
+            parameter of that name, and explained there.
+        period, random_phase: of the cyclic schemes.
+        relative_clip: of the relative schemes.
+        cross_distance, own_bias_per_layer: of the schemes that go by distance (`distance_biases`).
+        rotary_width: of the rotary scheme.
+        max_position: of the learned, randomized, abacus and coupled schemes.
+        architecture: `encoder-decoder`, or `decoder-only`: input and output in one causal stream.
+
+    Raises:
+        ValueError: a size out of range, an unknown scheme, or a parameter that the scheme does not have.
+    """
+
+    encoder_layers: int = 0
+    decoder_layers: int = 3
+    heads: int = 8
+    d_model: int = 128
+    d_ff: int = 512
+    dropout: float = 0.0
+    position: str = "sinusoidal"
+    period: int = 3
+    random_phase: bool = False
+    relative_clip: int = 16
+    rotary_width: int = 0
+    max_position: int = 512
+    cross_distance: str = "left"
+    own_bias_per_layer: bool = False
+    architecture: str = "encoder-decoder"
+
+    def __post_init__(self):
+        if self.position not in SCHEMES:
+            raise ValueError(f"expected a position among {', '.join(SCHEMES)}, got {self.position!r}")
+        if self.heads < 1 or self.d_model < 1 or self.d_model % (2 * self.heads):
+            raise ValueError(f"expected d_model to be a multiple of 2 × {self.heads} heads, got {self.d_model}")
+        if self.decoder_layers < 1 or self.encoder_layers < 0 or self.d_ff < 1:
+            raise ValueError(f"expected at least 1 decoder layer, 0 encoder layers and d_ff 1, got {self}")
+        if self.encoder_layers and issubclass(SCHEMES[self.position], Biased):
+            raise ValueError(f"expected no encoder layers with {self.position!r}, which has no bias for them")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"expected a dropout in [0, 1), got {self.dropout}")
+        if self.period < 1 or self.relative_clip < 1:
+            raise ValueError(f"expected a period and a relative_clip of at least 1, got {self}")
+        if self.max_position < 1 or self.rotary_width < 0:
+            raise ValueError(f"expected a max_position of at least 1 and a rotary_width of at least 0, got {self}")
+        if self.cross_distance not in CROSS_DISTANCES:
+            raise ValueError(
+                f"expected a cross_distance among {', '.join(CROSS_DISTANCES)}, got {self.cross_distance!r}"
+            )
+        if self.architecture not in ARCHITECTURES:
+            raise ValueError(
+                f"expected an architecture among {', '.join(ARCHITECTURES)}, got {self.architecture!r}"
+            )
+        if self.architecture == "decoder-only" and self.encoder_layers:
+            raise ValueError(f"expected no encoder layers in a decoder-only model, got {self.encoder_layers}")
+        if self.architecture == "decoder-only" and not SCHEMES[self.position].in_streams:
+            known = [name for name, scheme in SCHEMES.items() if scheme.in_streams]
+            raise ValueError(
+                f"expected a position among {', '.join(known)} in a decoder-only model, got {self.position!r}"
+            )
+        if self.architecture == "encoder-decoder" and SCHEMES[self.position].only_in_streams:
+            raise ValueError(f"{self.position!r} positions are for decoder-only models")
+        for part in fields(self):
+            unread = part.name in OF_SCHEMES and part.name not in read_by(SCHEMES[self.position])
+            if unread and getattr(self, part.name) != part.default:
+                raise ValueError(
+                    f"expected {part.name}={part.default} with {self.position!r} positions, which do not read it, "
+                    f"got {getattr(self, part.name)}"
+                )
+
+    def positions(self) -> Positions:
+        """The position scheme, with the parameters that it reads."""
+        scheme = SCHEMES[self.position]
+        return scheme(**{name: getattr(self, name) for name in read_by(scheme)})
+
+
+def read_by(scheme: type[Positions]) -> list[str]:
+    """The fields of `ModelConfig` that a scheme's constructor takes."""
+    names = {part.name for part in fields(ModelConfig)}
+    return [name for name in inspect.signature(scheme).parameters if name in names]
+
+
+# The fields of `ModelConfig` that position schemes alone read.
+OF_SCHEMES = set().union(*map(read_by, SCHEMES.values())) - {"d_model", "heads", "decoder_layers"}

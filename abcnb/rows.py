@@ -1,0 +1,257 @@
+"""Tasks whose output is written in rows: products of two numbers, sums of many terms.
+
+Worked example, `multiplication`, 123 × 45: the prompt is `$123*45=`. For each digit of the multiplier, units first,
+the model writes a row of products, 123 × 5 = 615 as `5160+`, and a row of running sums, `5160*`; then 123 × 4 = 492 as
+`2940+`, and 61 + 492 = 553 as `3550*`, since the first digit of a running sum is final and drops out. The end token
+`&` follows. The answer is the first digit of every running sum and the rest of the last one: 5, 3, 5, 5, 0: 5535.
+
+`many-addition`, 12 + 9 + 80: the prompt is `$012+009+080=`, the rows are the running sums `210+120+101+&`, and the
+answer, 101, is the last row.
+
+Digits are held units first, shape [batch, width], as for every task. Operands of a product keep their own lengths, and
+a row of a × b has one digit more than a. Terms are padded to what their sum takes.
+"""
+
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+
+from abcnb.stream import Segment, Stream, in_rows
+from abcnb.tasks import Batch, Operands, Task, length_of, propagate_carries, register
+from abcnb.tokens import DIGITS, END_ID, EQUALS_ID, IDS, on_device
+
+TRAIN_LENGTH = 6  # digits of the longest operand, and the most terms, that are ever trained on
+
+
+class RowTask(Task):
+    """A task whose output has rows; it is written in one stream and learned by decoder-only models.
+
+    `train_length` is the most digits of an operand, and the most terms, that are ever trained on.
+
+    A *shape* is (digits of a, digits of b) for a product and (terms, digits they are padded to) for a sum.
+
+    Attributes:
+        row_names: the rows of a round, in order.
+        separators: the character that ends each of them.
+        lines_by_hand: for each kind of step the segments that it has to look at, each with its offsets.
+    """
+
+    row_names: tuple[str, ...]
+    separators: str
+    lines_by_hand: dict[str, tuple[tuple[str, tuple[int, ...]], ...]]
+
+    def __init__(self, base: int | None = None):
+        super().__init__(base)
+        self.train_length = min(TRAIN_LENGTH, self.train_length)
+
+    def shape_of_length(self, length: int) -> tuple[int, int]:
+        """The shape of a test of a length: length × length digits, or as many terms of as many digits."""
+        raise TypeError(f"the task {self.name!r} does not define shape_of_length()")
+
+    def shape_of(self, operands: Operands) -> tuple[int, int]:
+        """The shape of operands given as digits."""
+        raise TypeError(f"the task {self.name!r} does not define shape_of()")
+
+    def layout(self, width: int | tuple[int, int], form: str = "natural") -> Stream:
+        """The stream of a shape; a number stands for `shape_of_length`."""
+        self._check_form(form)
+        return self.stream(self.shape_of_length(width) if isinstance(width, int) else width)
+
+    def layout_of(self, operands: Operands, form: str = "natural") -> Stream:
+        """The stream of operands given as digits."""
+        return self.layout(self.shape_of(operands), form)
+
+    @lru_cache(maxsize=256)  # noqa: B019  tasks live as long as the program
+    def stream(self, shape: tuple[int, int]) -> Stream:
+        """The stream of a shape."""
+        raise TypeError(f"the task {self.name!r} does not define stream()")
+
+    def rows_of(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The digits of all rows of each name, units first, each [batch, rounds, digits of a row]."""
+        raise TypeError(f"the task {self.name!r} does not define rows_of()")
+
+    def label(self, *operands: torch.Tensor) -> torch.Tensor:
+        """The answer's digits, units first, [batch, digits]."""
+        raise TypeError(f"the task {self.name!r} does not define label()")
+
+    def batch(self, operands: Operands, form: str = "natural") -> Batch:
+        """Prompt, output in rows and stream of operands given as digits."""
+        parts = []
+        for digits, separator in zip(self.rows_of(*operands), self.separators, strict=True):
+            row = on_device(DIGITS, digits.device)[digits]
+            parts += [row, torch.full_like(row[..., :1], IDS[separator])]
+        target = F.pad(torch.cat(parts, dim=2).flatten(1), (0, 1), value=END_ID)
+        return Batch(self.source(operands, form), target, self.layout_of(operands, form))
+
+    def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
+        """Token ids of the prompt, [batch, tokens]."""
+        self._check_form(form)
+        ids = on_device(DIGITS, operands[0].device)
+        parts: list[str | torch.Tensor] = ["$"]
+        for operand in operands:
+            parts += [ids[operand.flip(1)], self.symbol]
+        joined = self._join(*parts)
+        joined[:, -1] = EQUALS_ID
+        return joined
+
+    def parse(self, text: str) -> Operands:
+        """Operands typed by a person, as digits of batch 1.
+
+        Raises:
+            ValueError: not the task's syntax, or a digit that its base does not have.
+        """
+        texts, alphabet = text.replace(" ", "").split(self.symbol), DIGITS[: self.base]
+        if not self._is_possible(texts) or any(not part or set(part) - set(alphabet) for part in texts):
+            raise ValueError(
+                f"expected {self.syntax} with digits {alphabet[0]} to {alphabet[-1]}, got {text[:60]!r}"
+            )
+        return self.from_numbers([[int(part, self.base) for part in texts]], [len(part) for part in texts])
+
+    def from_numbers(self, samples: list[list[int]], lengths: list[int]) -> Operands:
+        """Operands of Python integers, [samples][operands], with at least so many digits each."""
+        raise TypeError(f"the task {self.name!r} does not define from_numbers()")
+
+    def _is_possible(self, texts: list[str]) -> bool:
+        return len(texts) >= 2
+
+    def _digits(self, numbers: list[int], width: int) -> torch.Tensor:
+        """[numbers, width] digits of Python integers of any size."""
+        rows = []
+        for number in numbers:
+            row = []
+            for _ in range(width):
+                number, digit = divmod(number, self.base)
+                row.append(digit)
+            rows.append(row)
+        return torch.tensor(rows, dtype=torch.long)
+
+    def widened(self, operands: Operands, width: int) -> Operands:
+        """The operands as they are: their shape is the input's own."""
+        return operands
+
+    def split_rows(self, output: str) -> list[str]:
+        """The rows of an output's text, each with its separator, up to the end token."""
+        rows, current = [], ""
+        for character in output.partition("&")[0]:
+            current += character
+            if character in self.separators:
+                rows.append(current)
+                current = ""
+        return [*rows, current] if current else rows
+
+
+class Multiplication(RowTask):
+    """a × b of any lengths, schoolbook: a row of products and a row of running sums for each digit of b."""
+
+    name = "multiplication"
+    operands = 2
+    symbol = "*"
+    row_names = ("products", "sums")
+    separators = "+*"
+    # A digit of a product needs the multiplier's digit and, for the carry, the multiplicand's place before as well;
+    # a digit of a sum the row of products and the sum before, which stands one place higher.
+    lines_by_hand = {
+        "products": (("a", (0,)), ("a", (-1,)), ("b", (0,))),
+        "sums": (("products", (0, 0)), ("products", (0, -1)), ("sums", (-1, 1)), ("sums", (-1, 0))),
+    }
+
+    def shape_of_length(self, length):
+        return length, length
+
+    def shape_of(self, operands):
+        return operands[0].shape[1], operands[1].shape[1]
+
+    @lru_cache(maxsize=256)  # noqa: B019
+    def stream(self, shape):
+        n, m = shape
+        prompt = (
+            Segment("a", n, (n,), (-1,), 1, ("place",)),
+            Segment("b", n + 1 + m, (m,), (-1,), 1, ("row",)),
+            Segment("$", 0),
+            Segment("*", n + 1),
+            Segment("=", n + m + 2),
+        )
+        return in_rows(shape, prompt, n + m + 3, self.row_names, m, n + 1)
+
+    def rows_of(self, a, b):
+        n, m = a.shape[1], b.shape[1]
+        products = propagate_carries(F.pad(a, (0, 1)).repeat_interleave(m, 0) * b.reshape(-1, 1), self.base)
+        products = products.view(-1, m, n + 1)
+        # The running sum of row j is what the sum of products 0 to j, each shifted by its row, has from place j on.
+        shifted = F.pad(products, (0, m)).flatten(1)[:, : m * (n + m)].view(-1, m, n + m)
+        partial = propagate_carries(shifted.cumsum(1).flatten(0, 1), self.base).view(-1, m, n + m)
+        index = torch.arange(n + 1, device=a.device) + torch.arange(m, device=a.device)[:, None]
+        return products, partial.gather(2, index.expand(len(a), -1, -1))
+
+    def label(self, a, b):
+        """a × b, [batch, digits of a + digits of b]."""
+        _, sums = self.rows_of(a, b)
+        return torch.cat([sums[:, :-1, 0], sums[:, -1]], dim=1)
+
+    def from_numbers(self, samples, lengths):
+        return tuple(self._digits([sample[i] for sample in samples], length) for i, length in enumerate(lengths))
+
+    def _is_possible(self, texts):
+        return len(texts) == 2
+
+    def read(self, output: str) -> str:
+        sums = [row[:-1] for row in self.split_rows(output)[1::2]]
+        answer = "".join(row[:1] for row in sums[:-1]) + (sums[-1] if sums else "")
+        return answer[::-1].lstrip("0") or "0"
+
+
+class ManyAddition(RowTask):
+    """The sum of any number of terms: a row of running sums for each."""
+
+    name = "many-addition"
+    operands = 2  # at least
+    symbol = "+"
+    row_names = ("sums",)
+    separators = "+"
+    lines_by_hand = {"sums": (("terms", (0, 0)), ("terms", (0, -1)), ("sums", (-1, 0)), ("sums", (-1, -1)))}
+
+    def width_of(self, terms: int, digits: int) -> int:
+        """Digits that terms of so many digits are padded to: what their sum takes."""
+        return digits + length_of(terms, self.base)
+
+    def shape_of_length(self, length):
+        return length, self.width_of(length, length)
+
+    def shape_of(self, operands):
+        return len(operands), operands[0].shape[1]
+
+    @lru_cache(maxsize=256)  # noqa: B019
+    def stream(self, shape):
+        terms, width = shape
+        prompt = (
+            Segment("terms", width, (terms, width), (width + 1, -1), 1, ("row", "place")),
+            Segment("$", 0),
+            Segment("operators", width + 1, (terms,), (width + 1,), 0, ("row",)),
+        )
+        return in_rows(shape, prompt, 1 + terms * (width + 1), self.row_names, terms, width)
+
+    def rows_of(self, *terms):
+        sums = torch.stack(terms, dim=1).cumsum(1)
+        return (propagate_carries(sums.flatten(0, 1), self.base).view(sums.shape),)
+
+    def label(self, *terms):
+        """The sum, [batch, digits]."""
+        return propagate_carries(torch.stack(terms).sum(0), self.base)
+
+    def from_numbers(self, samples, lengths):
+        width = self.width_of(len(lengths), max(lengths))
+        return tuple(self._digits([sample[i] for sample in samples], width) for i in range(len(lengths)))
+
+    @property
+    def syntax(self) -> str:
+        """How a person writes an input."""
+        return "NUMBER+NUMBER+…"
+
+    def read(self, output: str) -> str:
+        rows = self.split_rows(output)
+        return (rows[-1].rstrip("+")[::-1].lstrip("0") if rows else "") or "0"
+
+
+for _task in (Multiplication, ManyAddition):
+    register(_task)

@@ -1,0 +1,71 @@
+"""Training and validation batches of a task."""
+
+import torch
+
+from abcnb.devices import pick_device
+from abcnb.layout import Layout
+from abcnb.numbers import Sampler, training_width
+from abcnb.row_numbers import RowSampler
+from abcnb.rows import RowTask
+from abcnb.stream import Stream
+from abcnb.tasks import Batch, Task, get_task
+
+
+def width_of(task: Task, numbers: str) -> int:
+    """The width that training takes where none is asked for."""
+    return task.train_length if isinstance(task, RowTask) else training_width(task, numbers)
+
+
+class TrainingData:
+    """Training and validation batches of a task, made on a device.
+
+    Args:
+        task: the task, or its name.
+        numbers: which numbers operands are drawn from, one of `TRAIN_NUMBERS`.
+        width: digits that operands are padded to; 0 is the least that training numbers and their results take, one
+            more than the training length at least. Of a task in rows, the largest shape; 0 is six.
+        form: how sources are written, one of the task's forms.
+        device: where batches are made: `auto`, `cpu`, `cuda`, or a torch device.
+
+    Attributes:
+        task, numbers, width, form, device: as given, the width resolved.
+
+    Raises:
+        ValueError: an unknown task, form or kind of numbers, a width too small for the results, or a device that this
+            machine does not have.
+    """
+
+    def __init__(
+        self,
+        task: Task | str,
+        numbers: str = "even",
+        width: int = 0,
+        form: str = "natural",
+        device: torch.device | str = "cpu",
+    ):
+        self.task = get_task(task) if isinstance(task, str) else task
+        self.numbers, self.form = numbers, form
+        self.device = pick_device(device) if isinstance(device, str) else device
+        self.width = width or width_of(self.task, numbers)
+        self.task.layout(self.width, form)  # refuses a form that the task does not have
+        self._train, self._held_out = (self._sampler(held_out) for held_out in (False, True))
+        self._layouts: dict[Layout | Stream, Layout | Stream] = {}
+
+    def _sampler(self, held_out: bool) -> Sampler | RowSampler:
+        if isinstance(self.task, RowTask):
+            return RowSampler(self.task, self.width, held_out, self.device)
+        return Sampler(self.task, self.numbers, self.width, held_out, self.device)
+
+    def _batch(self, sampler: Sampler | RowSampler, size: int, generator: torch.Generator) -> Batch:
+        batch = self.task.batch(sampler.draw(size, generator), self.form)
+        if batch.layout not in self._layouts:  # kept on the device: copied at every step they would make it wait
+            self._layouts[batch.layout] = batch.layout.to(self.device)
+        return Batch(batch.source, batch.target, self._layouts[batch.layout])
+
+    def train(self, size: int, generator: torch.Generator) -> Batch:
+        """`size` samples of the training numbers; the generator is one of `device`."""
+        return self._batch(self._train, size, generator)
+
+    def validation(self, size: int, generator: torch.Generator) -> Batch:
+        """`size` held-out samples of the same distribution."""
+        return self._batch(self._held_out, size, generator)

@@ -1,0 +1,200 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abcnb.numbers import split_numbers
+from abcnb.row_numbers import RowSampler
+from abcnb.rows import ManyAddition, Multiplication
+from abcnb.stream import PROMPT, one_row
+from abcnb.tasks import get_task
+from abcnb.testsets import test_cases as cases_of
+from abcnb.tokens import decode
+from abcnb.training_data import TrainingData
+
+PRODUCT, SUM = get_task("multiplication"), get_task("many-addition")
+
+
+def text_of(batch):
+    return decode(batch.in_one_stream[0]) + decode(batch.target[0, -1:])
+
+
+def test_a_product_by_hand():
+    batch = PRODUCT.batch(PRODUCT.parse("123 * 45"))
+    # 123 × 5 = 615, 0 + 615 = 615; 123 × 4 = 492, 61 + 492 = 553: 55 3 5 5 → 5535
+    assert text_of(batch) == "$123*45=5160+5160*2940+3550*&"
+    assert PRODUCT.read(decode(batch.target[0])) == "5535" == str(123 * 45)
+    assert PRODUCT.label(*PRODUCT.parse("123*45")).tolist() == [[5, 3, 5, 5, 0]]
+
+
+def test_a_sum_by_hand():
+    batch = SUM.batch(SUM.parse("12+9+80"))
+    assert text_of(batch) == "$012+009+080=210+120+101+&"
+    assert SUM.read(decode(batch.target[0])) == "101"
+
+
+numbers = st.integers(0, 10**30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(a=numbers, b=numbers, base=st.sampled_from([2, 3, 10, 16]))
+def test_products_agree_with_python(a, b, base):
+    task = get_task("multiplication", base)
+    lengths = [max(1, len(digits(n, base))) for n in (a, b)]
+    operands = task.from_numbers([[a, b]], lengths)
+    batch = task.batch(operands)
+    assert int(task.read(decode(batch.target[0])), base) == a * b
+    products, sums = (rows[0] for rows in task.rows_of(*operands))
+    running = 0
+    for j, digit in enumerate(operands[1][0].tolist()):
+        assert number_of(products[j], base) == a * digit
+        running = running // base + a * digit
+        assert number_of(sums[j], base) == running
+    assert number_of(task.label(*operands)[0], base) == a * b
+
+
+@settings(max_examples=60, deadline=None)
+@given(terms=st.lists(numbers, min_size=2, max_size=12), base=st.sampled_from([2, 10, 16]))
+def test_sums_agree_with_python(terms, base):
+    task = get_task("many-addition", base)
+    operands = task.from_numbers([terms], [len(digits(n, base)) for n in terms])
+    batch = task.batch(operands)
+    assert int(task.read(decode(batch.target[0])), base) == sum(terms)
+    (rows,) = task.rows_of(*operands)
+    assert [number_of(row, base) for row in rows[0]] == [sum(terms[: i + 1]) for i in range(len(terms))]
+    assert number_of(task.label(*operands)[0], base) == sum(terms)
+
+
+def digits(number, base):
+    found = []
+    while number or not found:
+        number, digit = divmod(number, base)
+        found.append(digit)
+    return found
+
+
+def number_of(row, base):
+    return sum(digit * base**place for place, digit in enumerate(row.tolist()))
+
+
+def tokens_of(stream, name, text):
+    segment = stream.segment(name)
+    return "".join(text[token] for token in segment.tokens(segment.grid()).tolist())
+
+
+def test_every_token_is_in_one_segment_and_digits_are_counted_from_the_units():
+    batch = PRODUCT.batch(PRODUCT.parse("123*45"))
+    stream, text = batch.layout, text_of(batch)
+    expected = {
+        "a": "321", "b": "54", "$": "$", "*": "*", "=": "=", "products": "51602940", "products end": "++",
+        "sums": "51603550", "sums end": "**",
+    }  # fmt: skip
+    assert {segment.name: tokens_of(stream, segment.name, text) for segment in stream.segments} == expected
+    tokens = torch.cat([segment.tokens(segment.grid()) for segment in stream.segments])
+    assert sorted(tokens.tolist()) == list(range(len(stream)))  # all but the end token, which is never read
+
+    batch = SUM.batch(SUM.parse("12+9+80"))
+    stream, text = batch.layout, text_of(batch)
+    assert tokens_of(stream, "terms", text) == "210900080" and tokens_of(stream, "operators", text) == "++="
+    tokens = torch.cat([segment.tokens(segment.grid()) for segment in stream.segments])
+    assert sorted(tokens.tolist()) == list(range(len(stream)))
+
+
+def test_steps_have_the_counters_of_the_token_that_they_write():
+    stream = PRODUCT.layout((3, 2))
+    kind, row, place = stream.steps_at(torch.arange(len(stream)))
+    assert kind[:7].tolist() == [PROMPT] * 7
+    names = [stream.kinds[k] for k in kind[7:]]
+    assert names[:10] == ["products"] * 4 + ["products end"] + ["sums"] * 4 + ["sums end"]
+    assert row[7:].tolist() == [0] * 10 + [1] * 10 + [2]
+    assert place[7:12].tolist() == [0, 1, 2, 3, 4]
+    # The end token stands where a further row would begin.
+    assert (names[-1], int(row[-1]), int(place[-1])) == ("products", 2, 0)
+
+
+def test_coordinates_reach_one_token_past_either_end_of_an_operand():
+    a = PRODUCT.layout((3, 2)).segment("a")
+    assert a.tokens([torch.tensor([-2, -1, 0, 2, 3, 4])]).tolist() == [-1, 4, 3, 1, 0, -1]
+
+
+def test_the_stream_of_one_number_keeps_the_places_of_its_source():
+    task = get_task("addition")
+    stream = one_row(task.layout(4))
+    batch = task.batch(task.parse("123+748"))
+    text = text_of(batch)
+    assert text == "$0123+0748=1780&"
+    assert tokens_of(stream, "a", text) == "3210" and tokens_of(stream, "b", text) == "8470"
+    # place −1 of a and place 4 of b are the operator
+    assert int(stream.segment("a").tokens([torch.tensor(-1)])) == int(
+        stream.segment("b").tokens([torch.tensor(4)])
+    )
+    assert stream.steps_at(torch.arange(len(stream)))[2][stream.prompt - 1 :].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_stream_needs_the_natural_form():
+    with pytest.raises(ValueError, match="natural form for a decoder-only model, got the aligned"):
+        one_row(get_task("addition").layout(4, "aligned"))
+
+
+@pytest.mark.parametrize("name", ["multiplication", "many-addition"])
+def test_nothing_held_out_and_nothing_long_is_trained_on(name):
+    task, generator = get_task(name), torch.Generator().manual_seed(0)
+    sampler, held_out = RowSampler(task, 6), set(split_numbers()[1].tolist())
+    shapes = set()
+    for _ in range(200):
+        operands = sampler.draw(16, generator)
+        shapes.add(task.shape_of(operands))
+        assert len(operands) <= 6
+        for operand in operands:
+            values = (operand * 10 ** torch.arange(operand.shape[1])).sum(1).tolist()
+            assert max(values) < 10**6 and not held_out & set(values)
+    assert len(shapes) >= 25
+
+
+@pytest.mark.parametrize("width", [0, 7, -1])
+def test_longer_operands_are_never_trained_on(width):
+    with pytest.raises(ValueError, match="expected a width from 1 to 6 for multiplication"):
+        RowSampler(PRODUCT, width)
+
+
+def test_training_batches_have_several_shapes_and_validation_the_largest():
+    data, generator = TrainingData("multiplication", width=3), torch.Generator().manual_seed(0)
+    assert len({data.train(4, generator).layout.shape for _ in range(60)}) == 9
+    assert data.validation(4, generator).layout.shape == (3, 3)
+
+
+@pytest.mark.parametrize("task", [PRODUCT, SUM], ids=lambda task: task.name)
+@pytest.mark.parametrize("length", [1, 3, 9, 20])
+def test_test_sets_are_repeatable_distinct_and_of_their_length(task, length):
+    for name in ("random", "hard", "unequal"):
+        found, again = (cases_of(task, length, 200, name) for _ in range(2))
+        for kind, operands in found.items():
+            assert all(torch.equal(x, y) for x, y in zip(operands, again[kind], strict=True))
+            rows = torch.cat(operands, 1)
+            assert len(torch.unique(rows, dim=0)) == len(rows) > 0
+            if name != "unequal":
+                assert task.shape_of(operands) == task.shape_of_length(length)
+        if name == "random":
+            (operands,) = found.values()
+            leading = [operand[:, length - 1] for operand in operands]
+            assert length == 1 or all((digit > 0).all() for digit in leading)
+
+
+def test_hard_cases_by_hand():
+    hard = cases_of(PRODUCT, 4, 400, "hard")
+    assert [operand.tolist() for operand in hard["all"]] == [[[9, 9, 9, 9]], [[9, 9, 9, 9]]]
+    assert sorted(operand.tolist() for operand in hard["powers"][0]) == [[0, 0, 0, 1], [9, 9, 9, 9]]
+    assert set(torch.cat(cases_of(SUM, 5, 400, "hard")["large digits"]).unique().tolist()) == {0, 8, 9}
+    with pytest.raises(ValueError, match="random, hard, unequal for many-addition, got 'padded'"):
+        cases_of(SUM, 4, 10, "padded")
+
+
+@pytest.mark.parametrize(("task", "text"), [(PRODUCT, "12"), (PRODUCT, "1*2*3"), (SUM, "1+"), (SUM, "1+2a")])
+def test_bad_input_is_refused(task, text):
+    with pytest.raises(ValueError, match=r"expected NUMBER.* with digits 0 to 9, got"):
+        task.parse(text)
+
+
+def test_rows_of_an_unfinished_output_are_read_as_far_as_they_go():
+    assert Multiplication().split_rows("5160+51") == ["5160+", "51"]
+    assert ManyAddition().read("210+12") == "21" and Multiplication().read("&") == "0"
