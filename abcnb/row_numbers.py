@@ -8,9 +8,12 @@ import torch
 
 from abcnb.numbers import numbers_of_length, split_numbers
 from abcnb.rows import ManyAddition, RowTask
-from abcnb.tasks import Operands, digits_of
+from abcnb.tasks import LARGEST, Operands, digits_of
 
 FULL = 0.5  # share of operands that have all digits of the shape; of the others each number of digits is as likely
+# Share of operands whose digits are 0, b − 1 or any, a third each, where that gives a number of training: with random
+# digits alone a step that has to tell a carry from the digit next to it is rare (0 + no carry, or b − 1 + a carry).
+EXTREME = 0.3
 
 
 class RowSampler:
@@ -36,6 +39,8 @@ class RowSampler:
         pool = split_numbers()[held_out]
         groups = [numbers_of_length(pool, n + 1, task.base) for n in range(width)]
         self.numbers = torch.cat(groups).to(device)
+        self.known = torch.zeros(LARGEST + 1, dtype=torch.bool, device=device)
+        self.known[self.numbers] = True
         self.counts = torch.tensor([len(group) for group in groups], device=device)
         self.starts = self.counts.cumsum(0) - self.counts
 
@@ -50,7 +55,16 @@ class RowSampler:
         return tuple(self._digits(batch, n, n, generator) for n in (digits, other))
 
     def _digits(self, batch: int, digits: int, width: int, generator: torch.Generator) -> torch.Tensor:
-        draws = torch.rand(3, batch, generator=generator, device=self.device, dtype=torch.float64)
+        base, device = self.task.base, self.device
+        draws = torch.rand(4, batch, generator=generator, device=device, dtype=torch.float64)
         length = torch.where(draws[0] < FULL, digits - 1, (draws[1] * digits).long())
         numbers = self.numbers[self.starts[length] + (draws[2] * self.counts[length]).long()]
+        places = torch.arange(digits, device=device)
+        pick = torch.randint(3, (batch, digits), generator=generator, device=device)
+        other = torch.randint(base, (batch, digits), generator=generator, device=device)
+        built = torch.where(pick == 0, 0, torch.where(pick == 1, base - 1, other)).masked_fill(
+            places > length[:, None], 0
+        )
+        extreme = (built * base**places).sum(1).clamp(max=LARGEST)
+        numbers = torch.where((draws[3] < EXTREME) & self.known[extreme], extreme, numbers)
         return digits_of(numbers, width, self.task.base)

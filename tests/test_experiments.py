@@ -8,7 +8,7 @@ import torch
 from abcnb.distance_biases import ALiBi
 from abcnb.layout import natural_layout
 from abcnb.study.experiments import Experiment, from_dict
-from abcnb.study.methods import METHODS, PRESETS, experiment, settings_of
+from abcnb.study.methods import METHODS, PRESETS, experiment, has, settings_of
 from abcnb.study.runs import Run, written_biases
 from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
@@ -62,6 +62,8 @@ def test_the_digest_is_the_same_in_every_process():
 @pytest.mark.parametrize("task", TASKS)
 def test_every_experiment_survives_json(task, preset):
     for method in METHODS:
+        if not has(task, method, preset):
+            continue
         wanted = experiment(task, method, preset, 3)
         again = from_dict(Experiment, json.loads(json.dumps(asdict(wanted))))
         assert again == wanted and again.digest == wanted.digest
