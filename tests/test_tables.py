@@ -183,8 +183,16 @@ def test_seeds_opened_last_have_tables_of_their_own():
         )
         assert opened and "seeds 0, 1, at most" in before
         assert "| abc-places | 2 | not run | 100 (99.8) |" in before and "mixed" not in before
-        assert "| abc-places | train_numbers=mixed | 2 | not run | 91.00, worst 90.00 (99.8) | not run |" in after
-        assert "| abc-places |  | 2 | not run | not run | 97.00 |" in after and "100 (99.8)" not in after
+        assert "with the third round's settings" in after and "100 (99.8)" not in after
+        # Each task has one configuration, so the settings need no column.
+        assert "| abc-places | 2 | not run | 91.00, worst 90.00 (99.8) | 97.00 |" in after
+
+
+def test_seeds_opened_last_with_two_configurations_of_a_task_name_them():
+    last = scores_at_60([90], settings="train_numbers=mixed") + scores_at_60([95])
+    text = tables.overview(pd.DataFrame([row | {"seed": row["seed"] + 20} for row in last]))
+    assert "| abc-places | train_numbers=mixed | one seed | not run | 90.00" in text
+    assert "| abc-places |  | one seed | not run | 95.00" in text
 
 
 def test_a_single_seed_is_marked():

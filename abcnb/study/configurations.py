@@ -5,9 +5,11 @@ from typing import Any
 
 from abcnb.model_config import OF_SCHEMES, read_by
 from abcnb.positions import SCHEMES
+from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import METHODS, OPERANDS, experiment, has
 from abcnb.study.runs import CROSS_DISTANCE_OF
+from abcnb.study.stream_methods import told_in_stream
 from abcnb.tasks import TASKS
 
 TITLES = {
@@ -42,6 +44,8 @@ TOLD_BY_DISTANCE = {"right": ("where the source ends on the right",), "places": 
 
 def told(e: Experiment) -> tuple[str, ...]:
     """What an experiment is told of an input beyond its tokens and their order."""
+    if e.in_one_stream:
+        return told_in_stream(e)
     distance = CROSS_DISTANCE_OF.get(e.bias, e.model.cross_distance)
     return METHODS[e.method].told + TOLD_BY_DISTANCE.get(distance, ())
 
@@ -73,6 +77,13 @@ def summary(e: Experiment) -> dict[str, str]:
         "positions": ", ".join([e.model.position, *options]),
         "bias": f"{bias}, LoRA of rank {e.lora.rank}" if e.lora else bias,
     }
+    if e.counters:
+        choices = e.counters
+        found |= {
+            "kappa": f"{choices.kappa_prompt:g} / {choices.kappa_output:g}",
+            "support": f"{choices.min_support:g}",
+            "frame": e.frame,
+        }
     if c:
         found |= {
             "kappa": f"{c.kappa_cross:g} / {c.kappa_self:g}",
@@ -87,18 +98,8 @@ def summary(e: Experiment) -> dict[str, str]:
 def methods_page(preset: str = "laptop") -> str:
     """Every task and method at a preset as Markdown; what differs between the tasks of a method is bold."""
     known_to = ["| method | what it is | what it is told beyond tokens and their order |", "|---|---|---|"]
-    rows = []
     for name, method in METHODS.items():
         known_to.append(f"| `{name}` | {method.description} | {'; '.join(method.told) or 'nothing'} |")
-        by_task = {task: summary(experiment(task, name, preset)) for task in TASKS if has(task, name, preset)}
-        alike: dict[tuple, list[str]] = {}
-        for task, found in by_task.items():
-            alike.setdefault(tuple(found.items()), []).append(task)
-        differing = {key for key in TITLES if len({row.get(key) for row in by_task.values()}) > 1}
-        for found, tasks in alike.items():
-            known = dict(found)
-            cells = [f"**{known[key]}**" if key in differing else known.get(key, "") for key in TITLES]
-            rows.append(f"| `{name}` | {', '.join(tasks)} | " + " | ".join(cells) + " |")
     return (
         "\n\n".join(
             [
@@ -111,14 +112,46 @@ def methods_page(preset: str = "laptop") -> str:
                 "## Every task and method",
                 "What differs between the tasks of a method is **bold**. ABC and LoRA start from the `vanilla` model "
                 "of the same task. *Width* is the number of digits that operands are padded to in training.",
-                "\n".join(
-                    [
-                        "| method | tasks | " + " | ".join(TITLES.values()) + " |",
-                        "|" + "---|" * (len(TITLES) + 2),
-                        *rows,
-                    ]
-                ),
+                _settings_table(preset, [name for name in TASKS if not issubclass(TASKS[name], RowTask)]),
+                "## In one stream",
+                "Decoder-only models: `multiplication` and `many-addition`, whose outputs are written in rows, and the "
+                "other tasks at the preset `decoder-only`. These are not frozen yet. *Width* is, for outputs in rows, "
+                "the most digits of an operand and the most terms, and κ is for lines to the prompt and to the output.",
+                "\n".join(["| method | tasks | what it is told |", "|---|---|---|", *_told_in_streams(preset)]),
+                _settings_table(preset, [name for name in TASKS if issubclass(TASKS[name], RowTask)]),
+                "At the preset `decoder-only`:",
+                _settings_table("decoder-only", list(OF_ONE_STREAM)),
             ]
         )
         + "\n"
     )
+
+
+OF_ONE_STREAM = ("successor", "addition", "parity", "n-by-1")  # the tasks that the page shows at `decoder-only`
+
+
+def _settings_table(preset: str, tasks: list[str]) -> str:
+    """One row per method and set of tasks with the same configuration."""
+    rows = []
+    for name in METHODS:
+        by_task = {task: summary(experiment(task, name, preset)) for task in tasks if has(task, name, preset)}
+        alike: dict[tuple, list[str]] = {}
+        for task, found in by_task.items():
+            alike.setdefault(tuple(found.items()), []).append(task)
+        differing = {key for key in TITLES if len({row.get(key) for row in by_task.values()}) > 1}
+        for found, same in alike.items():
+            known = dict(found)
+            cells = [f"**{known[key]}**" if key in differing else known.get(key, "") for key in TITLES]
+            rows.append(f"| `{name}` | {', '.join(same)} | " + " | ".join(cells) + " |")
+    head = ["| method | tasks | " + " | ".join(TITLES.values()) + " |", "|" + "---|" * (len(TITLES) + 2)]
+    return "\n".join(head + rows)
+
+
+def _told_in_streams(preset: str) -> list[str]:
+    rows = []
+    for name in METHODS:
+        for where, tasks in ((preset, ("multiplication", "many-addition")), ("decoder-only", OF_ONE_STREAM)):
+            if has(tasks[0], name, where):
+                known = told_in_stream(experiment(tasks[0], name, where))
+                rows.append(f"| `{name}` | {', '.join(tasks)} | {'; '.join(known) or 'nothing'} |")
+    return rows
