@@ -4,7 +4,6 @@ It shares layers, embedding, position schemes and recording with the encoder-dec
 self-attention, called with the stream (`counters.StreamBias`) or with the steps of a stream (ALiBi, T5, FIRE).
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -13,6 +12,7 @@ from abcnb.biases import causal
 from abcnb.counters import StreamBias
 from abcnb.layers import OpenTokens, Recording
 from abcnb.layout import Layout, Steps
+from abcnb.lines import LineBias
 from abcnb.model import Transformer, sums_of
 from abcnb.stream import Stream, one_row
 from abcnb.tasks import Batch
@@ -29,7 +29,7 @@ class DecoderOnly(Transformer):
     """Token ids of a prompt and its output in, logits of the output's next tokens out; arguments as of `Transformer`.
 
     Raises:
-        ValueError: a cross-attention bias.
+        ValueError: a cross-attention bias, or lines of an encoder-decoder.
     """
 
     def __init__(self, config, vocabulary_size, self_biases=(), cross_biases=()):
@@ -37,6 +37,8 @@ class DecoderOnly(Transformer):
             raise ValueError(
                 "expected no cross-attention bias in a decoder-only model, which has no cross-attention"
             )
+        if any(isinstance(bias, LineBias) for bias in self_biases):
+            raise ValueError("expected lines of a stream (StreamBias) in a decoder-only model, got a LineBias")
         super().__init__(config, vocabulary_size, self_biases)
 
     @property
@@ -108,8 +110,3 @@ def _opened(bias: StreamBias, rows: torch.Tensor, stream: Stream) -> torch.Tenso
     if len(stream) > 4 * CHUNK:
         return bias.open_tokens(rows, stream)
     return _opened_at(bias, int(rows[0]), int(rows[-1]), stream)
-
-
-def model_of(architecture: str) -> Callable[..., Transformer]:
-    """The class of an architecture."""
-    return {"encoder-decoder": Transformer, "decoder-only": DecoderOnly}[architecture]

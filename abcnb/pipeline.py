@@ -35,6 +35,7 @@ from abcnb.counter_calibration import (
     average_by_shape,
     calibrate_stream,
 )
+from abcnb.counters import StreamBias
 from abcnb.decoder_only import DecoderOnly
 from abcnb.evaluation import Score
 from abcnb.lora import LoRAConfig, add_adapters
@@ -71,10 +72,18 @@ def new_model(
         seed: of the initialisation.
         biases: of self- and of cross-attention.
         adapted, lora: the weights of a trained model, which are frozen, and the adapters that it gets.
+
+    Raises:
+        ValueError: an encoder-decoder for a task in rows or with lines of a stream.
     """
+    streaming = config.architecture == "decoder-only"
+    if not streaming and (isinstance(task, RowTask) or any(isinstance(b, StreamBias) for b in biases[0])):
+        raise ValueError(
+            f"expected architecture='decoder-only' in the ModelConfig for {task.name} and these biases, since outputs "
+            f"in rows and their lines are of one stream, got {config.architecture!r}"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        streaming = config.architecture == "decoder-only"
         vocabulary = task.stream_vocabulary_size if streaming else task.vocabulary_size
         model = (DecoderOnly if streaming else Transformer)(config, vocabulary, *biases)
         if adapted:

@@ -53,6 +53,8 @@ class TrainingData:
 
     def _sampler(self, held_out: bool) -> Sampler | RowSampler:
         if isinstance(self.task, RowTask):
+            if self.numbers != "even":
+                raise ValueError(f"expected numbers 'even' for {self.task.name}, got {self.numbers!r}")
             return RowSampler(self.task, self.width, held_out, self.device)
         return Sampler(self.task, self.numbers, self.width, held_out, self.device)
 

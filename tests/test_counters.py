@@ -11,6 +11,7 @@ from abcnb.decoder_only import DecoderOnly
 from abcnb.decoding import greedy_decode
 from abcnb.distance_biases import ALiBi
 from abcnb.layers import OpenTokens, attend_to_open
+from abcnb.lines import self_window
 from abcnb.model_config import ModelConfig
 from abcnb.pipeline import new_model
 from abcnb.positions import SCHEMES
@@ -239,6 +240,18 @@ def test_a_decoder_only_model_has_no_cross_attention():
 def test_models_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         ModelConfig(**settings)
+
+
+def test_a_task_in_rows_needs_one_stream():
+    with pytest.raises(
+        ValueError, match="expected architecture='decoder-only' in the ModelConfig for multiplication"
+    ):
+        new_model(PRODUCT, ModelConfig(), 0)
+    lines = by_hand(PRODUCT.layout(2), 8, PRODUCT.lines_by_hand)
+    with pytest.raises(ValueError, match="for addition and these biases"):
+        new_model(get_task("addition"), ModelConfig(), 0, lines)
+    with pytest.raises(ValueError, match="expected lines of a stream"):
+        new_model(PRODUCT, ModelConfig(architecture="decoder-only"), 0, ((self_window(8),), ()))
 
 
 # --- calibration

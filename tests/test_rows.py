@@ -180,6 +180,11 @@ def test_test_sets_are_repeatable_distinct_and_of_their_length(task, length):
             assert length == 1 or all((digit > 0).all() for digit in leading)
 
 
+def test_numbers_of_other_kinds_are_refused():
+    with pytest.raises(ValueError, match="expected numbers 'even' for many-addition, got 'mixed'"):
+        TrainingData("many-addition", "mixed")
+
+
 def test_hard_cases_by_hand():
     hard = cases_of(PRODUCT, 4, 400, "hard")
     assert [operand.tolist() for operand in hard["all"]] == [[[9, 9, 9, 9]], [[9, 9, 9, 9]]]

@@ -42,7 +42,7 @@ OF_ONE_ROW = {
 }
 
 # By task: the largest shape and the optimizer steps without lines, the largest shape and the steps with them.
-ROWS_LAPTOP = {"multiplication": (4, 6000, 6, 3000), "many-addition": (4, 3000, 6, 1500)}
+ROWS_LAPTOP = {"multiplication": (4, 8000, 6, 3000), "many-addition": (4, 6000, 6, 1500)}
 ONE_ROW_STEPS = (800, 500)  # without and with lines
 LATER_STEPS = 3000  # of position schemes, as in the encoder-decoder
 BATCH = 128
