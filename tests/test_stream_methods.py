@@ -1,0 +1,76 @@
+import pytest
+
+from abcnb.counter_calibration import calibrate_stream
+from abcnb.counters import StreamBias
+from abcnb.study.cost import training_flops
+from abcnb.study.methods import experiment, has
+from abcnb.study.runs import fit
+from abcnb.study.settings import with_settings
+from abcnb.study.store import commit_run
+from abcnb.tasks import get_task
+from tests.conftest import assert_refused
+
+
+@pytest.fixture(scope="module")
+def product_run(shared_runs):
+    return fit(experiment("multiplication", "abc-places", "smoke"), shared_runs, "cpu", progress=False)
+
+
+def test_a_calibrated_run_keeps_attention_and_lines(product_run, shared_runs, tmp_path):
+    attention = product_run.attention()
+    shapes = {shape.stream.shape for shape in attention}
+    assert shapes <= {(n, m) for n in (1, 2, 3) for m in (1, 2, 3)} and len(shapes) > 5
+    again = calibrate_stream(attention, product_run.experiment.counters)
+    (bias,) = product_run.biases().self_biases
+    assert isinstance(bias, StreamBias) and bias == again.bias and product_run.model().self_biases == (bias,)
+    committed = commit_run(product_run, tmp_path)
+    assert (committed / "self-0.json").exists() and (committed / "attention.safetensors").exists()
+    assert fit(product_run.experiment, shared_runs, "cpu", progress=False) == product_run
+
+
+def test_a_run_in_rows_is_measured_on_every_test_set_it_has(product_run):
+    for test_set in ("random", "hard", "unequal"):
+        score = product_run.evaluate(3, 24, test_set)
+        assert 0 < score.samples <= 30 and score.digits > 0 and score.wrong_digits > 0
+    with pytest.raises(ValueError, match="expected a test set among random, hard, unequal"):
+        product_run.evaluate(3, 20, "padded")
+
+
+def test_a_product_is_predicted_row_by_row(cli, product_run):
+    code, out, _ = cli("predict", product_run.folder, "12*34", "--rows")
+    assert code in (0, 1) and out.startswith("source   $12*34=\n")
+    # 12 × 4 = 48, 12 × 3 = 36, 4 + 36 = 40: the rows are shown beside what they should be
+    assert [line.split()[0] for line in out.splitlines()[1:5]] == ["products", "sums", "products", "sums"]
+    for row in ("840+", "840*", "630+", "040*"):
+        assert row in out
+    assert "(true: 408)" in out
+
+
+def test_rows_are_for_tasks_that_have_them(cli, vanilla_run):
+    assert_refused(cli("predict", vanilla_run.folder, "12", "--rows"), "--rows for a task whose output is in rows")
+
+
+@pytest.mark.parametrize("method", ["vanilla", "abc-places"])
+def test_the_paper_tasks_are_learned_in_one_stream(method, shared_runs):
+    wanted = experiment("addition", method, "decoder-only")
+    settings = ["training.steps=3", "training.batch_size=8", "training.validate_every=3", "model.d_model=32"]
+    run = fit(with_settings(wanted, settings), shared_runs, "cpu", progress=False)
+    assert run.experiment.frame == ("counters" if method == "abc-places" else "")
+    assert run.evaluate(4, 20).samples == 20
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="expected preset smoke, laptop or paper for parity-classification"):
+        experiment("parity-classification", "vanilla", "decoder-only")
+    assert not has("multiplication", "rope") and has("addition", "rope", "decoder-only")
+    plain = experiment("multiplication", "vanilla")
+    for settings in (["model.architecture=encoder-decoder"], ["train_numbers=mixed"], ["width=7"]):
+        with pytest.raises(ValueError):
+            with_settings(plain, settings)
+
+
+def test_a_stream_costs_what_its_tokens_cost():
+    plain, longer = experiment("multiplication", "vanilla"), experiment("multiplication", "abs-place")
+    per_step = [training_flops(e) / e.training.steps / e.training.batch_size for e in (plain, longer)]
+    tokens = [len(get_task("multiplication").layout(e.train_width)) for e in (plain, longer)]
+    assert tokens[1] / tokens[0] < per_step[1] / per_step[0] < (tokens[1] / tokens[0]) ** 2
