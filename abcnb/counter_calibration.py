@@ -12,7 +12,8 @@ crossed by many others, which would borrow its attention. Lines of all heads are
 
 What is told: where segments begin, and the two counters. What is found: which counter each segment follows, and at
 which offsets. Rows of the output follow both counters, since they are written by them; every coordinate of another
-segment follows the row, the place, or neither (a fixed token).
+segment follows the row, the place, or neither (a fixed token), except that the terms of a sum are not sought with
+rows and places exchanged.
 
 Source: paper, appendix D, for lines over matrix columns; counters, the rule for crossing lines and dealing are this
 project's.
@@ -41,7 +42,7 @@ class CounterConfig:
         kappa_prompt, kappa_output: κ of the threshold κσ + μ for lines to the prompt and to the output so far.
         min_support: share of a kind's steps that a line must cross to be kept.
         longest: the largest offset that is sought, either way.
-        layer: attention of the `last` layer, or the largest over `all` of them.
+        layer: whose lines are kept: those of the `last` layer, or of `all` of them.
 
     Raises:
         ValueError: a share that is none, or an unknown layer.
@@ -83,17 +84,9 @@ def average_by_shape(model: DecoderOnly, batches: list[Batch]) -> list[StreamAtt
     return [StreamAttention(stream_of(layout).to("cpu"), total / count) for layout, (total, count) in sums.items()]
 
 
-class Candidate(NamedTuple):
-    """A line that is sought."""
-
-    step: str
-    segment: str
-    follows: tuple[str, ...]
-    offset: tuple[int, ...]
-
-
 def families(stream: Stream, segment: Segment) -> list[tuple[str, ...]]:
-    """Which counters a segment's coordinates may follow."""
+    """Which counters a segment's coordinates may follow; of several operands their number never follows the place
+    while their places follow the row, which would turn the grid over."""
     if not segment.shape:
         return [()]
     if stream.is_output(segment):
@@ -101,13 +94,13 @@ def families(stream: Stream, segment: Segment) -> list[tuple[str, ...]]:
     return [found for found in product(FOLLOWS, repeat=len(segment.shape)) if found != ("place", "row")]
 
 
-def candidates(streams: list[Stream], step: str, longest: int) -> list[Candidate]:
-    """Every line of every family that steps of a kind may look along."""
+def candidates(streams: list[Stream], step: str, longest: int) -> list[CounterLine]:
+    """Every line of every family that steps of a kind may look along, as lines of head 0."""
     found = []
     for segment in streams[0].segments:
         for follows in families(streams[0], segment):
             offsets = product(range(-longest, longest + 1), repeat=len(follows))
-            found += [Candidate(step, segment.name, follows, offset) for offset in offsets]
+            found += [CounterLine(0, step, segment.name, follows, offset) for offset in offsets]
     return found
 
 
@@ -168,7 +161,7 @@ def calibrate_stream(attention: list[StreamAttention], config: CounterConfig) ->
                     allowed = part & long_enough
                     if bool(allowed.any()):
                         for index, share, z in _strongest([f[head] for f in flat], cells, allowed, kappa):
-                            rows.append((layer, head, *sought[index], share, z, float(support[index])))
+                            rows.append((layer, head, *sought[index][1:], share, z, float(support[index])))
     columns = ["layer", "head", "step", "segment", "follows", "offset", "share", "z_score", "support"]
     table = pd.DataFrame(rows, columns=columns)
     order = {step: number for number, step in enumerate(streams[0].kinds)}
@@ -181,7 +174,7 @@ def calibrate_stream(attention: list[StreamAttention], config: CounterConfig) ->
 
 
 def _cells(
-    streams: list[Stream], step: str, sought: list[Candidate], min_support: float
+    streams: list[Stream], step: str, sought: list[CounterLine], min_support: float
 ) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], torch.Tensor]:
     """The cells on each candidate, in each shape's flattened matrix, and the share of the kind's steps with one.
 

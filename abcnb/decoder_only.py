@@ -70,12 +70,11 @@ class DecoderOnly(Transformer):
 
     def _kept_stream_biases(self, stream: Stream) -> list[torch.Tensor]:
         """`stream_biases` without parameters: those of the last shapes of a training are kept."""
-        key = len(stream), stream
-        if key not in self._known_biases:
+        if stream not in self._known_biases:
             while len(self._known_biases) > 63:
                 del self._known_biases[next(iter(self._known_biases))]
-            self._known_biases[key] = self.stream_biases(stream)
-        return self._known_biases[key]
+            self._known_biases[stream] = self.stream_biases(stream)
+        return self._known_biases[stream]
 
     @torch.no_grad()
     def predictions(self, batch: Batch) -> torch.Tensor:

@@ -43,20 +43,29 @@ class OpenTokens(NamedTuple):
 
     Attributes:
         tokens: [heads, rows, most open], −1 fills up.
+        values: the bias on each of them, likewise; None where all are 0.
     """
 
     tokens: torch.Tensor
+    values: torch.Tensor | None = None
 
 
 def attend_to_open(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, opened: OpenTokens
 ) -> torch.Tensor:
     """Attention over open tokens only, gathered: [batch, heads, rows, d_head], as over all with closed cells −∞."""
-    heads = torch.arange(query.shape[1], device=query.device)[:, None, None]
-    known = opened.tokens.clamp(min=0)
-    scores = (query[:, :, :, None] * key[:, heads, known]).sum(-1) / math.sqrt(query.shape[-1])
+    batch, heads, columns, size = key.shape
+    # Keys and values as rows of a table, head by head within each token: an index into it copies whole rows.
+    keys, values = (part.transpose(1, 2).reshape(-1, size) for part in (key, value))
+    first = torch.arange(0, batch * columns * heads, columns * heads, device=key.device)[:, None, None, None]
+    at = first + opened.tokens.clamp(min=0) * heads + torch.arange(heads, device=key.device)[:, None, None]
+    scores = (query[:, :, :, None] * F.embedding(at, keys)).sum(-1) / math.sqrt(size)
+    if opened.values is not None:
+        scores = scores + opened.values
     weights = scores.masked_fill(opened.tokens < 0, float("-inf")).softmax(-1)
-    return (weights[..., None] * value[:, heads, known]).sum(3)
+    few = at.shape[-1]
+    mixed = F.embedding_bag(at.view(-1, few), values, per_sample_weights=weights.view(-1, few), mode="sum")
+    return mixed.view(query.shape)
 
 
 class Attention(nn.Module):

@@ -248,6 +248,26 @@ class LineBias:
             bias = bias.masked_fill(columns.columns > rows[:, None], CLOSED)
         return bias
 
+    def open_tokens(self, rows: torch.Tensor, columns: Layout | Steps) -> tuple[torch.Tensor, torch.Tensor]:
+        """The columns that each head opens in rows, each once, and the bias on them; for heads with lines.
+
+        Returns:
+            Columns of the whole source and values, both [heads, rows, most open]; column −1 fills up.
+        """
+        heads, where, values = self.open_cells(rows, columns)
+        counts = torch.bincount(heads, minlength=self.heads)
+        tokens = where.new_full((self.heads, len(rows), int(counts.max())), -1)
+        added = torch.zeros(tokens.shape, device=rows.device)
+        filled = [0] * self.heads
+        # Strongest first, so that a cell on several lines has the largest of their values.
+        for line in values.argsort(descending=True).tolist():
+            head = int(heads[line])
+            known = (tokens[head] == where[line][:, None]).any(-1)
+            tokens[head, :, filled[head]] = torch.where(known, -1, where[line])
+            added[head, :, filled[head]] = values[line]
+            filled[head] += 1
+        return tokens, added
+
     def open_columns(self, step: int, columns: Layout | Steps) -> list[list[int]]:
         """For each head the columns that are open at one step; all visible ones where it is transparent."""
         row = torch.tensor([step], device=columns.columns.device)

@@ -16,6 +16,7 @@ from abcnb.biases import Bias, causal
 from abcnb.layers import DecoderLayer, EncoderLayer, Recording
 from abcnb.layout import Layout, Steps
 from abcnb.model_config import ModelConfig
+from abcnb.stream import Stream
 from abcnb.tasks import Batch
 
 
@@ -66,7 +67,7 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, vocabulary_size)
         self.dropout = nn.Dropout(config.dropout)
-        self._known_biases: dict[tuple[int, Layout], list] = {}
+        self._known_biases: dict[tuple[int, Layout] | Stream, list] = {}
 
     @property
     def device(self) -> torch.device:

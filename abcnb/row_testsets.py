@@ -25,7 +25,7 @@ import torch
 from abcnb.hard_numbers import NUMBERS, random_digits
 from abcnb.numbers import numbers_of_length, split_numbers
 from abcnb.rows import ManyAddition, RowTask
-from abcnb.tasks import LARGEST, Operands, digits_of
+from abcnb.tasks import LARGEST, Operands, digits_of, distinct
 
 SHAPES = 10  # of the `unequal` test set
 
@@ -39,7 +39,7 @@ def row_cases(
         ValueError: a test set that these tasks do not have.
     """
     if test_set == "random":
-        return {"random": _distinct(_operands(task, samples, task.shape_of_length(length), length, generator))}
+        return {"random": distinct(_operands(task, samples, task.shape_of_length(length), length, generator))}
     if test_set == "hard":
         kinds = _hard_kinds(task)
         count = max(1, samples // len(kinds))
@@ -53,7 +53,7 @@ def row_cases(
             else:
                 shape, digits = (first, second), 0
             kind = f"{shape[0]} × {digits or second}"
-            found.setdefault(kind, _distinct(_operands(task, max(1, samples // SHAPES), shape, digits, generator)))
+            found.setdefault(kind, distinct(_operands(task, max(1, samples // SHAPES), shape, digits, generator)))
         return found
     raise ValueError(f"expected a test set among random, hard, unequal for {task.name}, got {test_set!r}")
 
@@ -92,7 +92,7 @@ def _hard(task: RowTask, kind: str, count: int, length: int, generator: torch.Ge
         nines = torch.full((2, length), task.base - 1)
         first = torch.tensor([[True], [False]])
         operands = [torch.where(first, power, nines), torch.where(first, nines, power)]
-    return _distinct(tuple(torch.nn.functional.pad(operand, (0, width - length)) for operand in operands))
+    return distinct(tuple(torch.nn.functional.pad(operand, (0, width - length)) for operand in operands))
 
 
 def _hard_numbers(kind: str, count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
@@ -102,13 +102,3 @@ def _hard_numbers(kind: str, count: int, length: int, base: int, generator: torc
         return torch.randint(max(base - 2, 0), base, (count, length), generator=generator)
     digits = torch.randint(1, length + 1, (count, 1), generator=generator)
     return random_digits(count, length, base, generator).masked_fill(torch.arange(length) >= digits, 0)
-
-
-def _distinct(operands: Operands) -> Operands:
-    """Each sample once, in order."""
-    rows = torch.cat(operands, 1)
-    _, group = torch.unique(rows, dim=0, return_inverse=True)
-    first = torch.full((int(group.max()) + 1,), len(rows))
-    first.scatter_reduce_(0, group, torch.arange(len(rows)), "amin")
-    kept = first.sort().values
-    return tuple(operand[kept] for operand in operands)

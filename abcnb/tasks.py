@@ -12,6 +12,7 @@ scratchpad) and appendix C (ListOps).
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from abcnb.stream import Stream
 from abcnb.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
 
 LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
+FEW_SAMPLES = 50  # so few are added up in Python's integers, faster than in tensors of so few numbers
 Operands = tuple[torch.Tensor, ...]
 
 
@@ -65,18 +67,24 @@ def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
         ValueError: a negative number, or one of more than `width` digits (on a GPU, where to ask would make every
             training step wait, digits modulo base**width instead).
     """
-    digits = torch.empty_like(sums)
-    carry = torch.zeros_like(sums[:, 0])
-    for place in range(sums.shape[1]):
-        total = sums[:, place] + carry
-        carry = torch.div(total, base, rounding_mode="floor")
-        digits[:, place] = total - carry * base
-    if sums.device.type == "cpu" and carry.any():
+    carries = _carries(sums, base)
+    if sums.device.type == "cpu" and carries[:, -1].any():
         raise ValueError(
             f"expected results from 0 to {base}**{sums.shape[1]} - 1, which fit the operands' width, got a "
-            f"{'negative' if (carry < 0).any() else 'larger'} one"
+            f"{'negative' if (carries[:, -1] < 0).any() else 'larger'} one"
         )
-    return digits
+    return sums + carries[:, :-1] - base * carries[:, 1:]
+
+
+def _carries(sums: torch.Tensor, base: int) -> torch.Tensor:
+    """What each place is handed by the one below it, and what the last hands on, [batch, width + 1]."""
+    if sums.device.type == "cpu" and len(sums) < FEW_SAMPLES:
+        rows = [accumulate(row, lambda carry, total: (carry + total) // base, initial=0) for row in sums.tolist()]
+        return torch.tensor([list(row) for row in rows], dtype=sums.dtype).reshape(len(sums), sums.shape[1] + 1)
+    carries = sums.new_zeros(len(sums), sums.shape[1] + 1)
+    for place in range(sums.shape[1]):
+        carries[:, place + 1] = torch.div(sums[:, place] + carries[:, place], base, rounding_mode="floor")
+    return carries
 
 
 def length_of(number: int, base: int) -> int:
@@ -94,6 +102,20 @@ def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
     powers = base ** torch.arange(filled, device=numbers.device)
     digits = torch.div(numbers[:, None], powers, rounding_mode="floor") % base
     return F.pad(digits, (0, width - filled))
+
+
+def first_of_each(rows: torch.Tensor) -> torch.Tensor:
+    """Indices of the first occurrence of each distinct row, in order."""
+    _, group = torch.unique(rows, dim=0, return_inverse=True)
+    first = torch.full((int(group.max()) + 1,), len(rows))
+    first.scatter_reduce_(0, group, torch.arange(len(rows)), "amin")
+    return first.sort().values
+
+
+def distinct(operands: Operands) -> Operands:
+    """Each sample once, in order."""
+    first = first_of_each(torch.cat(operands, 1))
+    return tuple(operand[first] for operand in operands)
 
 
 class Task:

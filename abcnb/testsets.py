@@ -47,7 +47,7 @@ from abcnb.hard_numbers import NUMBERS, intervals, random_digits
 from abcnb.numbers import numbers_of_length, split_numbers
 from abcnb.row_testsets import row_cases
 from abcnb.rows import RowTask
-from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
+from abcnb.tasks import LARGEST, Operands, Task, digits_of, distinct, first_of_each, length_of
 
 HARD_SAMPLES = 1000
 MORE_ZEROS = 20  # the most leading zeros that `padded` adds
@@ -160,14 +160,6 @@ def _bits_of_random_decimals(length: int, bits: int, count: int, generator: torc
     return (ascii_bits - ord("0")).long().flip(1)
 
 
-def first_of_each(rows: torch.Tensor) -> torch.Tensor:
-    """Indices of the first occurrence of each distinct row, in order."""
-    _, group = torch.unique(rows, dim=0, return_inverse=True)
-    first = torch.full((int(group.max()) + 1,), len(rows))
-    first.scatter_reduce_(0, group, torch.arange(len(rows)), "amin")
-    return first.sort().values
-
-
 def _split_rows(task: Task, rows: torch.Tensor, width: int) -> Operands:
     """Cut rows into operands and pad each with zeros on its most significant side."""
     lengths = [width - 1, rows.shape[1] - (width - 1)]
@@ -261,7 +253,7 @@ def hard_cases(task: Task, length: int, samples: int = HARD_SAMPLES) -> dict[str
         else:
             digits = torch.randint(task.base, (count, 1), generator=generator)
             operands = (operands, digits)[: task.operands]
-        cases[kind] = task.widened(_distinct(operands), width + 1)
+        cases[kind] = task.widened(distinct(operands), width + 1)
     return cases
 
 
@@ -280,7 +272,7 @@ def unequal_operands(task: Task, length: int, samples: int = 1000) -> Operands:
     operands = [_any_length(task, samples, width, generator) for _ in range(task.operands)]
     if task.second_is_digit:
         operands[1] = torch.randint(task.base, (samples, 1), generator=generator)
-    return task.widened(_distinct(tuple(operands)), width + 1)
+    return task.widened(distinct(tuple(operands)), width + 1)
 
 
 def _any_length(task: Task, count: int, width: int, generator: torch.Generator) -> torch.Tensor:
@@ -293,11 +285,6 @@ def _any_length(task: Task, count: int, width: int, generator: torch.Generator) 
     numbers = torch.where(place == digits - 1, leading, numbers)
     small = torch.randint(task.minimum, task.base**shortest, (count,), generator=generator)
     return torch.where(digits == shortest, digits_of(small, width, task.base), numbers)
-
-
-def _distinct(operands: Operands) -> Operands:
-    first = first_of_each(torch.cat(operands, 1))
-    return tuple(operand[first] for operand in operands)
 
 
 def padded_cases(task: Task, length: int, samples: int = 1000) -> dict[str, Operands]:

@@ -431,10 +431,9 @@ def test_long_outputs_are_counted_in_chunks_where_that_is_exact(monkeypatch, sel
     monkeypatch.setattr(
         model, "run_decoder", lambda x, rows, *rest: steps.append(len(rows)) or run_decoder(x, rows, *rest)
     )
-    monkeypatch.setattr(evaluation, "CHUNK", 8)
-    monkeypatch.setattr(evaluation, "SHORT_CHUNK", 5)
-    for samples_a_pass, size in ((0.1, 5), (10, 8)):  # where there are samples enough, shorter chunks
-        tokens = int(samples_a_pass * 8 * len(operands[0]))
+    monkeypatch.setattr(evaluation, "LONG", 5)
+    for tokens_a_sample, size in ((1, 5), (8, 8)):  # few samples are counted in longer chunks
+        tokens = int(tokens_a_sample * len(operands[0]))
         monkeypatch.setattr(evaluation, "TOKENS_PER_PASS", {"cpu": tokens})
         assert torch.equal(count_errors(model, task, operands, "natural"), whole)
         if chunked is not None:  # two layers of windows look two steps back

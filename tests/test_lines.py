@@ -408,6 +408,14 @@ def test_nearest_does_not_depend_on_how_many_rows_are_asked_for():
 # Open columns, selections
 
 
+def test_open_tokens_name_each_column_once_with_its_largest_value():
+    """Columns $ a2 a1 &: the anti-diagonal of row 0 and the line through $ meet nowhere, two of a kind everywhere."""
+    lines = (Line(0, "places", -1, 0, 0, -1.0), Line(0, "places", -1, 0, 0, 2.0), Line(1, "columns", 0, 0, 0, 3.0))
+    tokens, values = LineBias("cross", 2, lines).open_tokens(torch.arange(2), unary_layout(2))
+    assert tokens.tolist() == [[[2, -1], [1, -1]], [[0, -1], [0, -1]]]
+    assert values[..., 0].tolist() == [[2.0, 2.0], [3.0, 3.0]]
+
+
 def test_open_columns():
     """$ a3 a2 a1 &: the window at step 1 is a2 and a1; a head without lines sees everything."""
     bias = LineBias("cross", 2, cross_window(1, 1).lines)

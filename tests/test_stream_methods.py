@@ -69,6 +69,37 @@ def test_what_is_not_there_is_refused():
             with_settings(plain, settings)
 
 
+@pytest.mark.parametrize(
+    "task, method, setting, told",
+    [
+        (
+            "addition",
+            "abc-places",
+            "closed=-5",
+            "lines of a stream close cells by −∞; got biased both and closed -5.0",
+        ),
+        ("multiplication", "abs-place", "biased=cross", "has no cross-attention, .* got biased cross"),
+        ("addition", "alibi", "bias=alibi-places", "expected a bias among none, alibi, calibrated for addition"),
+        ("addition", "alibi", "bias=by-hand", "expected a bias among none, alibi, calibrated for addition"),
+        (
+            "multiplication",
+            "abs-place",
+            "bias=window",
+            "among none, alibi, by-hand, calibrated for multiplication",
+        ),
+    ],
+)
+def test_a_bias_that_a_stream_does_not_have_is_refused_before_anything_is_written(task, method, setting, told):
+    preset = "decoder-only" if task == "addition" else "laptop"
+    with pytest.raises(ValueError, match=told):
+        with_settings(experiment(task, method, preset), [setting])
+
+
+def test_lines_by_hand_of_a_stream_are_refused_elsewhere():
+    with pytest.raises(ValueError, match="'by-hand' is for decoder-only models, got encoder-decoder"):
+        with_settings(experiment("addition", "vanilla"), ["bias=by-hand"])
+
+
 def test_a_stream_costs_what_its_tokens_cost():
     plain, longer = experiment("multiplication", "vanilla"), experiment("multiplication", "abs-place")
     per_step = [training_flops(e) / e.training.steps / e.training.batch_size for e in (plain, longer)]

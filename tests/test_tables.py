@@ -99,6 +99,15 @@ def test_published_numbers_do_not_stand_beside_hard_cases():
     assert "(" not in comparison(table, (60,), "hard")
 
 
+def test_published_numbers_do_not_stand_beside_models_that_the_paper_does_not_have():
+    names = ("addition", "vanilla", 0, 60, 3, 10_000)
+    table = pd.DataFrame([made_up(*names, preset="decoder-only")])
+    for text in (tables.overview(table), tables.long_tables(table), tables.three_ways(table, table, (60,))):
+        assert "(0)" not in text and "published" not in text and "reproduce" not in text
+        assert lines_of_tables(text)
+    assert "(0)" in tables.overview(pd.DataFrame([made_up(*names)]))
+
+
 def test_the_table_in_the_readme_is_current():
     readme = REPOSITORY / "README.md"
     text = readme.read_text()

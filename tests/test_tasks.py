@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from abcnb.numbers import Sampler
 from abcnb.study.cost import training_flops
 from abcnb.study.methods import experiment
-from abcnb.tasks import TASKS, Task, digits_of, get_task, length_of, propagate_carries, register
+from abcnb.tasks import FEW_SAMPLES, TASKS, Task, digits_of, get_task, length_of, propagate_carries, register
 from abcnb.testsets import random_operands
 from abcnb.tokens import decode
 
@@ -144,6 +144,20 @@ def test_propagate_carries_borrows():
 def test_results_that_do_not_fit_are_refused(sums, what):
     with pytest.raises(ValueError, match=rf"results from 0 to 10\*\*3 - 1.*got a {what} one"):
         propagate_carries(torch.tensor([sums]), 10)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(-500, 500), min_size=1, max_size=8), st.integers(2, 16))
+def test_few_samples_and_many_have_the_same_carries(sums, base):
+    row = torch.tensor([*sums, 40_000, *[0] * 20])  # large enough that no number is negative
+    few, many = (propagate_carries(row.expand(count, -1), base) for count in (1, FEW_SAMPLES))
+    assert torch.equal(few.expand_as(many), many)
+    value = sum(int(total) * base**place for place, total in enumerate(row))
+    assert sum(int(digit) * base**place for place, digit in enumerate(few[0])) == value
+
+
+def test_no_samples_have_no_digits():
+    assert propagate_carries(torch.empty(0, 3, dtype=torch.long), 10).shape == (0, 3)
 
 
 def test_propagate_carries_leaves_its_input_alone():

@@ -12,7 +12,7 @@ from abcnb.biases import Biases
 from abcnb.calibration import CalibrationConfig, line_families, line_table, to_bias
 from abcnb.decoding import greedy_decode
 from abcnb.devices import hardware
-from abcnb.evaluation import wrong_tokens
+from abcnb.evaluation import count_errors_in_chunks, wrong_tokens
 from abcnb.layout import natural_layout
 from abcnb.lines import Line, LineBias, self_window
 from abcnb.positions import sinusoid
@@ -26,6 +26,7 @@ from abcnb.testsets import random_operands
 from abcnb.training import optimizer_of, training_step
 
 GEMM_SIZE, EXACT_MATCHES = 1024, 256
+OPEN_CELLS = ((60, 256), (600, 32), (2000, 4))  # digits and samples of exact match along open cells
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
@@ -85,6 +86,32 @@ def bench_exact_match() -> str:
     return (
         f"exact match of {EXACT_MATCHES} × 60 digits: teacher-forced {forced:.2f} s; greedy without cache "
         f"{uncached:.1f} s: {uncached / forced:.1f}×; greedy with cache {cached:.2f} s: {cached / forced:.2f}×"
+    )
+
+
+def bench_open_cells(length: int, samples: int) -> str:
+    """Exact match of Addition along open cells only, against the whole attention matrix, and what share of the matrix
+    rate its products take."""
+    e, own, cross = _lined_addition()
+    task, model = e.get_task(), new_model(e, Biases((own,), (cross,))).eval()
+    operands = random_operands(task, length, samples)
+    batch = task.batch(operands, e.form)
+    rows, columns = batch.layout.rows, len(batch.layout)
+    products = forward_flops(e, rows - 1) - 4 * e.model.decoder_layers * rows * (rows + columns) * e.model.d_model
+    timed = [
+        (
+            seconds(lambda: count_errors_in_chunks(model, task, operands, e.form), 3),
+            seconds(lambda: wrong_tokens(model, batch), 3),
+            gemm_rate(),
+        )
+        for _ in range(3)
+    ]
+    opened, whole, rate = (sorted(column)[1] for column in zip(*timed, strict=True))
+    share = samples * products / opened / rate
+    return (
+        f"exact match of {samples} × {length:,} digits: along open cells {opened:.2f} s "
+        f"({1e6 * opened / rows / samples:.0f} µs a token, products at {100 * share:.0f}% of the GEMM rate), "
+        f"over the whole matrix {whole:.2f} s: {whole / opened:.1f}×"
     )
 
 
@@ -170,7 +197,8 @@ def bench(runs: Path, seed: int = 0) -> str:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        parts = [bench_calibration(), bench_exact_match(), bench_training_step(), *whole_jobs(runs, seed)]
+        parts = [bench_calibration(), bench_exact_match(), *(bench_open_cells(*size) for size in OPEN_CELLS)]
+        parts += [bench_training_step(), *whole_jobs(runs, seed)]
         return "\n".join([hardware(torch.device("cpu")), *parts])
     finally:
         torch.set_num_threads(threads)

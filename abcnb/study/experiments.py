@@ -24,6 +24,7 @@ from abcnb.training import TrainingConfig
 from abcnb.training_data import TrainingData, width_of
 
 BIASES = ("none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "window", "by-hand", "calibrated")
+OF_STREAMS = ("none", "alibi", "by-hand", "calibrated")  # those that a decoder-only model may have
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Experiment:
         self._check_data(task)
         if self.bias not in BIASES:
             raise ValueError(f"expected a bias among {', '.join(BIASES)}, got {self.bias!r}")
+        self._check_bias_of_architecture(task)
         if self.biased not in ("self", "cross", "both"):
             raise ValueError(f"expected biased as self, cross or both, got {self.biased!r}")
         if set(self.biased_layers) - set(range(self.model.decoder_layers)):
@@ -102,7 +104,7 @@ class Experiment:
             raise ValueError(
                 "expected biased as self or both, since 'alibi' has no bias in cross-attention, got cross"
             )
-        if self.closed != CLOSED and self.bias not in ("window", "by-hand", "calibrated"):
+        if self.closed != CLOSED and self.bias not in ("window", "calibrated"):
             raise ValueError(
                 f"closed is for biases that close cells, window and calibrated, got bias {self.bias!r}"
             )
@@ -142,20 +144,35 @@ class Experiment:
             raise ValueError(f"expected a lora.rank of at most d_model {self.model.d_model}, got {self.lora.rank}")
 
     def _check_data(self, task: Task) -> None:
-        """Refuse a form, numbers or a width that the task does not have, or an architecture that cannot learn it."""
+        """Refuse a form, numbers or a width that the task does not have."""
         task.layout(self.train_width, self.form)
-        if isinstance(task, RowTask):
-            RowSampler(task, self.train_width)
-            if not self.in_one_stream or self.train_numbers != "even" or self.bias == "window":
-                raise ValueError(
-                    f"expected a decoder-only model and train_numbers 'even' for {task.name}, whose output is in rows, "
-                    f"and no window, got {self.model.architecture}, {self.train_numbers!r} and bias {self.bias!r}"
-                )
+        if not isinstance(task, RowTask):
+            check_numbers(task, self.train_numbers, self.train_width)
             return
-        check_numbers(task, self.train_numbers, self.train_width)
-        wrong = "window" if self.in_one_stream else "by-hand"
-        if self.bias == wrong:
-            raise ValueError(f"bias {wrong!r} is not for {task.name} in a model that is {self.model.architecture}")
+        RowSampler(task, self.train_width)
+        if not self.in_one_stream or self.train_numbers != "even":
+            raise ValueError(
+                f"expected a decoder-only model and train_numbers 'even' for {task.name}, whose output is in rows, "
+                f"got {self.model.architecture} and {self.train_numbers!r}"
+            )
+
+    def _check_bias_of_architecture(self, task: Task) -> None:
+        """Refuse a bias, or a part of it, that the model's architecture does not have."""
+        if not self.in_one_stream:
+            if self.bias == "by-hand":
+                raise ValueError(f"bias 'by-hand' is for decoder-only models, got {self.model.architecture}")
+            return
+        known = [bias for bias in OF_STREAMS if bias != "by-hand" or isinstance(task, RowTask)]
+        if self.bias not in known:
+            raise ValueError(
+                f"expected a bias among {', '.join(known)} for {task.name} in a decoder-only model, got {self.bias!r}"
+            )
+        if self.biased != "both" or self.closed != CLOSED:
+            raise ValueError(
+                "biased and closed are for encoder-decoder models: "
+                f"a decoder-only model has no cross-attention, and lines of a stream close cells by −∞; "
+                f"got biased {self.biased} and closed {self.closed}"
+            )
 
     @property
     def in_one_stream(self) -> bool:

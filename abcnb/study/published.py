@@ -73,9 +73,12 @@ CITED = (
 BESIDE = {"abs-place": "abs-cpi", "abc-columns": "abc-paper", "abc-places": "abc-paper"}
 
 
-def published(task: str, method: str, length: int) -> float | None:
+OTHER_MODELS = ("decoder-only",)  # presets of models that are none of the paper's, which are all encoder-decoder
+
+
+def published(task: str, method: str, length: int, preset: str = "") -> float | None:
     """The published percentage that a measured cell stands beside, or None."""
-    rows = PUBLISHED.get(task, {})
+    rows = PUBLISHED.get(task, {}) if preset not in OTHER_MODELS else {}
     row = rows.get(method, rows.get(BESIDE.get(method, "")))
     return row[LENGTHS.index(length)] if row and length in LENGTHS else None
 

@@ -201,11 +201,11 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
     if "preset" in table and table["preset"].nunique() > 1:
         names.append("preset")
     for group_names, group in table.groupby(row_names(names, table), sort=False):
-        seeds = group["seed"].nunique()
+        seeds, preset = group["seed"].nunique(), group["preset"].iloc[0] if "preset" in group else ""
         row = dict(zip(row_names(names, table), group_names, strict=True)) | {"seeds": seeds}
         for length in lengths:
             at = group[group["length"] == length]
-            known = published(row["task"], row["method"], length) if with_published else None
+            known = published(row["task"], row["method"], length, preset) if with_published else None
             row[str(length)] = cell(exact_match(at), known, seeds > 1)
         rows.append(row)
     return pd.DataFrame(rows)

@@ -10,7 +10,7 @@ from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS
-from abcnb.study.published import LENGTHS, PUBLISHED, published
+from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
 
 ONE = "one seed"  # in the column of seeds
 WORST = {"hard": "worst kind of hard cases", "padded": "worst padding"}  # of the test sets that have kinds
@@ -32,7 +32,8 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
     for group_names, group in table.groupby(names, sort=False):
         method = group_names[0]
         its_tasks = set(table["task"][table["method"] == method])
-        if len(its_tasks) == 1 < table["task"].nunique() and published(*its_tasks, method, length) is None:
+        preset = group["preset"].iloc[0]
+        if len(its_tasks) == 1 < table["task"].nunique() and published(*its_tasks, method, length, preset) is None:
             continue
         seeds = group.groupby("task")["seed"].nunique()
         fewest_most = " to ".join(map(str, sorted({seeds.min(), seeds.max()})))
@@ -40,7 +41,7 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
         row |= {"seeds": fewest_most if seeds.max() > 1 else ONE}
         for task in PUBLISHED:
             at = group[(group["task"] == task) & (group["length"] == length)]
-            known = published(task, method, length) if with_published else None
+            known = published(task, method, length, preset) if with_published else None
             row[task] = results.cell(results.exact_match(at), known, seeds.max() > 1)
         rows.append(row)
     return pd.DataFrame(rows)
@@ -58,14 +59,15 @@ def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[in
         sides = {"here": here, "committed": committed}
         sides = {name: side[side["test_set"] == test_set] for name, side in sides.items()}
         rows = []
-        for (task, method), _ in sides["here"].groupby(["task", "method"], sort=False):
+        for (task, method), mine in sides["here"].groupby(["task", "method"], sort=False):
+            preset = mine["preset"].iloc[0]
             for name, side in sides.items():
                 mine = side[(side["task"] == task) & (side["method"] == method)]
                 cells = {
                     str(n): results.cell(results.exact_match(mine[mine["length"] == n]), None) for n in lengths
                 }
                 rows.append({"task": task, "method": method, "measured": name} | cells)
-            known = {str(n): published(task, method, n) for n in lengths if test_set == "random"}
+            known = {str(n): published(task, method, n, preset) for n in lengths if test_set == "random"}
             if any(value is not None for value in known.values()):
                 cells = {n: "" if value is None else f"{value:g}" for n, value in known.items()}
                 rows.append({"task": task, "method": method, "measured": "published"} | cells)
@@ -115,7 +117,7 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
     parts = []
     for group in groups(table):
         parts.append(made_with(group))
-        if not set(group["seed"]) <= set(results.OPENED_LAST):
+        if not set(group["seed"]) <= set(results.OPENED_LAST) and _is_of_the_papers_models(group):
             parts += [
                 f"**Which of the paper's rows reproduce**, within {CLOSE:g} point at every published length:",
                 markdown(reproduction(group)),
@@ -208,6 +210,10 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _is_of_the_papers_models(group: pd.DataFrame) -> bool:
+    return group["preset"].iloc[0] not in OTHER_MODELS
+
+
 def _is_complete(rows: pd.DataFrame) -> pd.Series:
     return 100 * rows["correct"] >= COMPLETE * rows["samples"]
 
@@ -229,8 +235,9 @@ def made_with(group: pd.DataFrame) -> str:
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, seeds))}{opened or ','} at most "
         f"{group['samples'].max():,} samples per length, on {', '.join(sorted(set(group['hardware'])))}. "
-        "Percent exact match over the whole output; published numbers in parentheses."
+        "Percent exact match over the whole output"
     )
+    text += "; published numbers in parentheses." if _is_of_the_papers_models(group) else "."
     return " ".join(filter(None, [text, older(set(group["code"]), "`--fresh`", "these rows")]))
 
 
