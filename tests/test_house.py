@@ -90,6 +90,12 @@ def test_no_room_knows_of_a_room_above_it(trees):
     assert forbidden_imports(trees) == []
 
 
+def test_nothing_needs_what_is_for_models_of_other_people(trees):
+    theirs = {"abcnb.interop", "abcnb.hugging_face"}
+    users = {name for name, tree in trees.items() if imports_of(tree, set(trees)) & theirs}
+    assert users == {"abcnb.hugging_face"}
+
+
 def test_no_modules_import_one_another_in_a_circle(trees):
     assert circle(trees) == []
 

@@ -20,7 +20,10 @@ from abcnb.study.store import commit_run, open_store
 
 NOTEBOOKS = find([])
 SANITIZE = Path(__file__).parent / "notebooks" / "sanitize.cfg"
-LIVE = ("02_interpolation", "03_attention_analysis", "04_abs", "05_abc", "06_rpe_lora", "09_two_counters")
+LIVE = (
+    "02_interpolation", "03_attention_analysis", "04_abs", "05_abc", "06_rpe_lora", "09_two_counters",
+    "10_your_own_model",
+)  # fmt: skip
 STORED = "05_abc"  # run with live training off; another test runs it with live training on
 STRICT = "08_results"  # reads committed results alone, so its committed outputs must come out again
 SMOKE = {"preset": "smoke", "samples": 20, "device": "cpu", "stored": False, "seeds": [0], "longest": 100}

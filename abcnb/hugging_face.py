@@ -1,0 +1,193 @@
+"""Lines in decoders of Hugging Face transformers: their attention averaged, and lines attached to them.
+
+transformers is imported only where each layer gets lines of its own; all else goes through the model that is handed in.
+"""
+
+import inspect
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from abcnb.counter_calibration import StreamAttention
+from abcnb.counters import StreamBias
+from abcnb.interop import PromptApart, TokenRule, additive, averaged, stream_of_prompt
+
+_ATTACHED = "_abcnb_lines"
+_NAME = "abcnb-lines"  # of an attention and of its mask: registered under two names, causality would be lost
+
+
+@torch.no_grad()
+def average_attention(model: nn.Module, batches: Sequence[torch.Tensor], rule: TokenRule) -> list[StreamAttention]:
+    """A Hugging Face decoder's attention on its own training sequences, averaged over the batches of each shape.
+
+    Args:
+        model: a trained decoder; it runs under `eager`, which alone returns weights, and is put back afterwards.
+        batches: token ids, each [batch, tokens], prompt and output.
+        rule: what the tokens are.
+
+    Returns:
+        What `calibrate_stream` takes.
+
+    Raises:
+        ValueError: the model returns no attention weights, or has a bias of its own in each layer.
+    """
+    if model.config._attn_implementation == _NAME:
+        raise ValueError("expected one bias for all layers, since eager attention takes no more: detach() first")
+    before, was_training = model.config._attn_implementation, model.training
+    model.set_attn_implementation("eager")
+    model.eval()
+    sums: dict[tuple, list] = {}
+    try:
+        for ids in batches:
+            stream = rule.stream(ids)
+            weights = model(input_ids=ids, output_attentions=True, use_cache=False).attentions
+            if not weights or any(layer is None for layer in weights):
+                raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
+            known = sums.setdefault((stream.shape, len(stream)), [stream.to("cpu"), 0.0, 0])
+            known[1], known[2] = known[1] + averaged(weights, stream).weights, known[2] + 1
+    finally:
+        model.set_attn_implementation(before)
+        model.train(was_training)
+    return [StreamAttention(stream, total / count) for stream, total, count in sums.values()]
+
+
+def attach(
+    model: nn.Module,
+    biases: StreamBias | PromptApart | Sequence[StreamBias],
+    rule: TokenRule,
+    keep_positions: bool = False,
+) -> "Attached":
+    """Give a Hugging Face decoder lines: from now on its attention sees the tokens on them and nothing else.
+
+    Training, evaluation and `generate` go on as before, on batches of sequences of one shape without padding. The lines
+    are not part of the model's saved weights: keep them with `StreamBias.save`.
+
+    Args:
+        model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
+        biases: for all layers, as a 4-D mask of the model's own attention (eager or sdpa), or one for each layer, by an
+            attention of ours.
+        rule: what the tokens are.
+        keep_positions: leave the model its own positions; otherwise every token has position 0, as in `abc-places`,
+            since positions that were never trained are what fails on longer inputs.
+
+    Raises:
+        ValueError: the model would ignore the lines, or part of them.
+    """
+    biases = tuple(biases) if isinstance(biases, Sequence) else (biases,)
+    name, config = type(model).__name__, getattr(model, "config", None)
+    if not hasattr(model, "set_attn_implementation") or not hasattr(config, "num_attention_heads"):
+        raise ValueError(f"expected a Hugging Face decoder, got {name}; for another model take dense_mask")
+    if getattr(model, _ATTACHED, None) is not None:
+        raise ValueError(f"expected a {name} without lines, got one that has some: detach() them first")
+    if len(biases) not in (1, config.num_hidden_layers):
+        raise ValueError(
+            f"expected one bias, or one for each of {config.num_hidden_layers} layers, got {len(biases)}"
+        )
+    if any(bias.heads != config.num_attention_heads for bias in biases):
+        raise ValueError(f"expected lines for {config.num_attention_heads} heads, got {[b.heads for b in biases]}")
+    takes = inspect.signature(model.forward).parameters
+    missing = {"input_ids", "attention_mask", *(() if keep_positions else ("position_ids",))} - set(takes)
+    if missing:
+        raise ValueError(f"expected a forward pass that takes {', '.join(sorted(missing))}, {name}'s does not")
+    if config._attn_implementation not in ("eager", "sdpa"):
+        raise ValueError(
+            f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
+        )
+    closed = Attached(model, tuple(StreamBias(bias.heads, ()) for bias in biases), rule, keep_positions)
+    try:
+        _refuse_if_closed_tokens_are_seen(model, rule)
+    finally:
+        closed.detach()
+    return Attached(model, biases, rule, keep_positions)
+
+
+@torch.no_grad()
+def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None:
+    """With lines that open a token's own alone, no other token may change what the last one says."""
+    was_training = model.training
+    model.eval()
+    last = (rule.prompt_end, rule.digits[0])
+    some, others = (
+        torch.tensor([[digit, digit, *last]], device=model.device) for digit in (rule.digits[0], rule.digits[-1])
+    )
+    one, other = (model(input_ids=ids, use_cache=False)[0][:, -1].float() for ids in (some, others))
+    model.train(was_training)
+    if not torch.allclose(one, other, atol=1e-4, rtol=1e-3):
+        raise ValueError(
+            f"{type(model).__name__} sees tokens that the mask closes: it ignores attention_mask, or mixes tokens "
+            "outside its attention, so lines would mean nothing"
+        )
+
+
+class Attached:
+    """Lines at work in a Hugging Face decoder (`attach`); `detach()` takes them away."""
+
+    def __init__(self, model: nn.Module, biases: tuple[StreamBias, ...], rule: TokenRule, keep_positions: bool):
+        self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
+        self.prompt: tuple[bool, ...] = ()
+        self.masks: list[torch.Tensor] = []
+        self.before = model.config._attn_implementation
+        self.hook = model.register_forward_pre_hook(self._prepare, with_kwargs=True)
+        for module in self._modules():
+            setattr(module, _ATTACHED, self)
+        if len(biases) > 1:
+            _register()
+            model.set_attn_implementation(_NAME)
+
+    def _modules(self) -> list[nn.Module]:
+        return [self.model, *(module for module in self.model.modules() if hasattr(module, "layer_idx"))]
+
+    def detach(self) -> None:
+        """Give the model back its own attention and positions."""
+        self.hook.remove()
+        for module in self._modules():
+            delattr(module, _ATTACHED)
+        self.model.set_attn_implementation(self.before)
+
+    def _prepare(self, model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Before each forward pass: the mask of the new tokens, and position 0 for all."""
+        ids = args[0] if args else kwargs.get("input_ids")
+        given, past = kwargs.get("attention_mask"), kwargs.get("past_key_values")
+        if ids is None or len(args) > 1:
+            raise ValueError("expected input_ids, from which lines take their coordinates, and all else by name")
+        if given is not None and (given.dim() != 2 or not bool(given.all())):
+            raise ValueError(
+                "expected sequences of one shape without padding, and no mask of your own beside the lines "
+                "(generate() takes every token that is pad_token_id for padding: give it another id)"
+            )
+        seen = int(past.get_seq_length()) if past is not None else 0
+        if not seen:
+            self.prompt = self.rule.prompt(ids)
+        elif not self.prompt:
+            raise ValueError("expected a cache that was filled with these lines attached, got one of before")
+        stream = stream_of_prompt(self.prompt, seen + ids.shape[1]).to(ids.device)
+        rows = torch.arange(seen, len(stream), device=ids.device)
+        self.masks = [additive(bias(rows, stream), model.dtype)[None] for bias in self.biases]
+        changed = {"input_ids": ids, "attention_mask": self.masks[0].expand(len(ids), -1, -1, -1)}
+        if not self.keep_positions:
+            changed["position_ids"] = torch.zeros_like(ids)
+        return (), kwargs | changed
+
+
+def _register() -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(_NAME, _attend)
+    AttentionMaskInterface.register(_NAME, sdpa_mask)
+
+
+def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
+    """Attention of one layer along its own lines, in the form that transformers asks for."""
+    lines = getattr(module, _ATTACHED, None)
+    if lines is None:
+        raise ValueError(
+            f"expected lines for {type(module).__name__}, which has none: attach() gives them to a whole model"
+        )
+    groups = query.shape[1] // key.shape[1]
+    key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
+    mask = lines.masks[module.layer_idx]
+    mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scaling)
+    return mixed.transpose(1, 2).contiguous(), None

@@ -1,0 +1,282 @@
+"""Lines in a model of your own, in PyTorch: coordinates of its tokens, its averaged attention, and masks.
+
+    coordinates   `TokenRule` says which token ids are digits, and which one ends the prompt
+    attention     `record_attention` of `nn.MultiheadAttention`; `averaged` of any other
+    lines         `counter_calibration.calibrate_stream` for a decoder-only model, `calibration.calibrate_attention`
+                  for an encoder-decoder; or by hand (`counters.StreamBias`, `lines.windows`)
+    masks         `dense_mask` for additive masks, `flex` for FlexAttention
+
+Decoders of Hugging Face transformers: `hugging_face`. Nothing else in the library imports either.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from abcnb.biases import CLOSED
+from abcnb.counter_calibration import StreamAttention
+from abcnb.counters import StreamBias
+from abcnb.layout import NO_PLACE, Layout, Steps
+from abcnb.lines import LineBias
+from abcnb.stream import Segment, Stream
+
+
+@dataclass(frozen=True)
+class TokenRule:
+    """What the tokens of a sequence are.
+
+    Runs of digit tokens in the prompt are operands, every other token of it is structure, and the prompt ends with the
+    first token `prompt_end`. What follows is one number, units first, then whatever ends it. In an operand the units
+    are the last digit.
+
+    Attributes:
+        digits: the ids of digit tokens.
+        prompt_end: the id of the token that ends the prompt.
+    """
+
+    digits: tuple[int, ...]
+    prompt_end: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "digits", tuple(self.digits))
+        if not self.digits or self.prompt_end in self.digits:
+            raise ValueError(f"expected ids of digits, and an end of the prompt that is none of them, got {self}")
+
+    def stream(self, ids: torch.Tensor) -> Stream:
+        """The coordinates of the tokens of [tokens] or [batch, tokens], for which every sequence must have the same.
+
+        Row t of the attention matrix belongs to token t and writes token t + 1, so a sequence of n tokens has n rows.
+
+        Raises:
+            ValueError: no token ends the prompt, no digits are in it, or sequences differ in which tokens are digits.
+        """
+        ids = ids[None] if ids.dim() == 1 else ids
+        return stream_of_prompt(self.prompt(ids), ids.shape[1]).to(ids.device)
+
+    def layout(self, ids: torch.Tensor) -> Layout:
+        """The coordinates of an encoder's source, [columns] or [batch, columns], which has no `prompt_end`.
+
+        Raises:
+            ValueError: as `stream`, or operands of unequal lengths.
+        """
+        ids = ids[None] if ids.dim() == 1 else ids
+        return _layout(self._same_digits(ids), ids.shape[1]).to(ids.device)
+
+    def prompt(self, ids: torch.Tensor) -> tuple[bool, ...]:
+        """Which tokens of the prompt of [batch, tokens] are digits, its end included."""
+        ends = ids == self.prompt_end
+        first = ends.int().argmax(1)
+        if not bool(ends.any(1).all()) or int(first.min()) != int(first.max()):
+            raise ValueError(
+                f"expected the prompts of a batch to end with token {self.prompt_end} at the same place, got ends at "
+                f"{sorted(set(torch.where(ends.any(1), first, -1).tolist()))} (−1: none); make one batch per length"
+            )
+        return self._same_digits(ids[:, : int(first[0]) + 1])
+
+    def _same_digits(self, ids: torch.Tensor) -> tuple[bool, ...]:
+        is_digit = torch.isin(ids, torch.tensor(self.digits, device=ids.device))
+        if not bool(is_digit.any()) or bool((is_digit != is_digit[0]).any()):
+            raise ValueError(
+                "expected digits at the same places of all prompts of a batch, and some at least; pad operands with "
+                "zeros, and make one batch per length"
+            )
+        return tuple(is_digit[0].tolist())
+
+
+def _runs(is_digit: Sequence[bool]) -> list[range]:
+    runs, start = [], None
+    for column, digit in enumerate([*is_digit, False]):
+        if digit and start is None:
+            start = column
+        elif not digit and start is not None:
+            runs, start = [*runs, range(start, column)], None
+    return runs
+
+
+@lru_cache(maxsize=256)
+def stream_of_prompt(is_digit: tuple[bool, ...], tokens: int) -> Stream:
+    """The coordinates of so many tokens, of whose prompt it is known which are digits."""
+    runs, prompt = _runs(is_digit), len(is_digit)
+    operands = [
+        Segment(f"operand {k + 1}", run[-1], (len(run),), (-1,), 1, ("place",)) for k, run in enumerate(runs)
+    ]
+    others = [column for column, digit in enumerate(is_digit) if not digit]
+    structure = [Segment(f"token {n}", column) for n, column in enumerate(others)]
+    steps = tokens - prompt + 1
+    output = Segment("digits", prompt, (steps,), (1,), 1, ("place",))
+    zeros, places = torch.zeros(steps, dtype=torch.long), torch.arange(steps)
+    shape = tuple(len(run) for run in runs)
+    return Stream((*operands, *structure, output), prompt, ("digits",), shape, zeros, zeros, places)
+
+
+@lru_cache(maxsize=256)
+def _layout(is_digit: tuple[bool, ...], total: int) -> Layout:
+    runs = _runs(is_digit)
+    width = len(runs[0])
+    if any(len(run) != width for run in runs) or runs[0][0] < 1 or runs[-1][-1] + 1 >= total:
+        raise ValueError(
+            f"expected operands of equal length with a token on either side, got digits at columns {runs}"
+        )
+    places = torch.full((total,), NO_PLACE)
+    of_place = torch.empty(len(runs), width + 2, dtype=torch.long)
+    for k, run in enumerate(runs):
+        places[run[0] : run[-1] + 1] = torch.arange(width - 1, -1, -1)
+        of_place[k] = torch.arange(run[-1] + 1, run[0] - 2, -1)
+    structural = (places == NO_PLACE).nonzero().flatten()
+    return Layout(width, torch.arange(total), total, of_place, structural, places, runs[-1][-1])
+
+
+# --- attention of a model that is not ours
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
+    """The attention weights of every `nn.MultiheadAttention` in a model, by module name, [batch, heads, rows, columns].
+
+    What a forward pass inside the `with` left is in the dict; the last pass counts.
+    """
+    weights: dict[str, torch.Tensor] = {}
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+
+            def ask(module, args, kwargs):
+                return args, kwargs | {"need_weights": True, "average_attn_weights": False}
+
+            def keep(module, args, output, name=name):
+                weights[name] = output[1].detach()
+
+            hooks += [module.register_forward_pre_hook(ask, with_kwargs=True), module.register_forward_hook(keep)]
+    if not hooks:
+        raise ValueError(f"expected a model with nn.MultiheadAttention in it, got {type(model).__name__}")
+    try:
+        yield weights
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> StreamAttention:
+    """Attention weights of a decoder-only model as `calibrate_stream` takes them.
+
+    Args:
+        weights: of each layer, [batch, heads, tokens, tokens].
+        stream: the coordinates of these tokens (`TokenRule.stream`).
+    """
+    return StreamAttention(
+        stream.to("cpu"), torch.stack([layer.detach().float().mean(0).cpu() for layer in weights])
+    )
+
+
+# --- masks
+
+
+@dataclass(frozen=True)
+class PromptApart:
+    """The attention of a plain model that is to be calibrated: output steps see all before them, tokens of the prompt
+    only themselves.
+
+    In one causal stream a digit of the prompt can collect what is left of it, and a step that reads that digit looks at
+    the wrong place for what it gets. So that attention shows where the digits are that it reads, none is collected.
+
+    Attributes:
+        heads: number of heads.
+    """
+
+    heads: int
+
+    def __call__(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
+        """The bias of rows and all tokens of the stream, [heads, rows, tokens]; causal."""
+        tokens = torch.arange(len(stream), device=rows.device)
+        seen = (tokens <= rows[:, None]) & ((rows >= stream.prompt - 1)[:, None] | (tokens == rows[:, None]))
+        return torch.where(seen, 0.0, CLOSED).expand(self.heads, -1, -1)
+
+
+def dense_mask(
+    bias: StreamBias | LineBias,
+    columns: Stream | Layout | Steps,
+    rows: int | None = None,
+    batch: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Lines as an additive mask: 0 (or the line's value) where a token may be seen, the most negative number elsewhere.
+
+    Self-attention's masks hold causality. For a boolean mask compare with it: `mask > torch.finfo(dtype).min` is True
+    where a token may be seen, as `scaled_dot_product_attention` has it; `nn.MultiheadAttention` takes the opposite.
+
+    Args:
+        bias: lines of one stream, or of an encoder-decoder's self- or cross-attention.
+        columns: the stream, the source's layout, or the decoder's steps.
+        rows: decoder steps of cross-attention; elsewhere there are as many as columns.
+        batch: repeat for so many samples.
+        dtype: of the model's attention.
+
+    Returns:
+        [heads, rows, columns], or [batch · heads, rows, columns], as `nn.MultiheadAttention` wants it. For
+        `scaled_dot_product_attention` [heads, rows, columns] broadcasts over the batch.
+    """
+    count = rows or len(columns)
+    device = columns.kind.device if isinstance(columns, Stream) else columns.columns.device
+    mask = additive(bias(torch.arange(count, device=device), columns), dtype)
+    return mask if batch is None else mask.repeat(batch, 1, 1)
+
+
+def additive(bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A bias with the most negative number for −∞, which some kernels turn into NaN."""
+    return bias.clamp(min=torch.finfo(dtype).min).to(dtype)
+
+
+class Flex(NamedTuple):
+    """Lines for `torch.nn.attention.flex_attention`: hand over `score_mod` and `block_mask`."""
+
+    mask_mod: Callable
+    score_mod: Callable
+    block_mask: object
+
+
+def flex(bias: StreamBias | LineBias, columns: Stream | Layout | Steps, rows: int | None = None) -> Flex:
+    """Lines as FlexAttention's functions; `block_mask` skips the blocks that no line crosses.
+
+    On a CPU FlexAttention has no backward pass: train there with `dense_mask`.
+
+    Args:
+        bias, columns, rows: as for `dense_mask`; a `LineBias` needs lines in every head.
+
+    Raises:
+        ValueError: a head without lines, whose open cells cannot be listed.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    count = rows or len(columns)
+    device = columns.kind.device if isinstance(columns, Stream) else columns.columns.device
+    index = torch.arange(count, device=device)
+    if isinstance(bias, StreamBias):
+        tokens, values = bias.open_tokens(index, columns), None
+    else:
+        if bias.transparent_heads or bias.closed_rows == "transparent":
+            raise ValueError(
+                f"expected lines in every head and closed_rows 'nearest', got heads {bias.transparent_heads} without "
+                f"lines and closed_rows {bias.closed_rows!r}; use dense_mask"
+            )
+        tokens, values = bias.open_tokens(index, columns)
+
+    def mask_mod(b, h, q, k):
+        seen = tokens[h, q, 0] == k
+        for line in range(1, tokens.shape[-1]):
+            seen = seen | (tokens[h, q, line] == k)
+        return seen
+
+    def score_mod(score, b, h, q, k):
+        if values is None:
+            return score
+        for line in range(tokens.shape[-1]):
+            score = score + torch.where(tokens[h, q, line] == k, values[h, q, line], 0.0)
+        return score
+
+    block_mask = create_block_mask(mask_mod, None, bias.heads, count, len(columns), device=device)
+    return Flex(mask_mod, score_mod, block_mask)

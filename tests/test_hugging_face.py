@@ -1,0 +1,178 @@
+import pytest
+import torch
+
+from abcnb.counter_calibration import CounterConfig, calibrate_stream
+from abcnb.counters import CounterLine, StreamBias
+from abcnb.hugging_face import attach, average_attention
+from abcnb.interop import PromptApart, TokenRule, dense_mask
+from abcnb.tokens import IDS, encode
+
+transformers = pytest.importorskip("transformers")
+
+RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
+PLACES = (
+    CounterLine(0, "digits", "operand 1", ("place",), (0,)),
+    CounterLine(1, "digits", "operand 1", ("place",), (-1,)),
+    CounterLine(2, "digits", "operand 2", ("place",), (0,)),
+    CounterLine(3, "digits", "digits", ("place",), (-2,)),
+)
+LINES = StreamBias(4, PLACES)
+OTHER = StreamBias(4, PLACES[:2])
+IDS_OF = torch.stack([encode(text) for text in ("$12+34=64", "$99+07=60")])
+
+
+def llama(**more):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, **more)
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def gpt2():
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=32, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def qwen():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    return transformers.Qwen2ForCausalLM(
+        transformers.Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=4)
+    ).eval()
+
+
+def logits(model, ids=IDS_OF, **more):
+    with torch.no_grad():
+        return model(input_ids=ids, **more).logits
+
+
+@pytest.mark.parametrize("make", [llama, gpt2, qwen])
+@pytest.mark.parametrize("biases", [LINES, (LINES, OTHER)], ids=["4-D mask", "per layer"])
+def test_a_token_matters_where_a_line_leads_to_it_and_nowhere_else(make, biases):
+    model = make()
+    plain = logits(model)
+    lines = attach(model, biases, RULE)
+    before = logits(model)
+    layers = biases if isinstance(biases, tuple) else (biases, biases)
+    reach = torch.eye(9, dtype=torch.bool)
+    for bias in layers:
+        seen = (dense_mask(bias, RULE.stream(IDS_OF)) == 0).any(0)
+        reach = (seen.float() @ reach.float() + reach.float()) > 0
+    for token in range(9):
+        if IDS_OF[0, token] == RULE.prompt_end:
+            continue
+        changed = IDS_OF.clone()
+        changed[:, token] = torch.where(changed[:, token] == IDS["0"], IDS["1"], IDS["0"])
+        if token in (0, 3):  # structure must stay structure
+            changed[:, token] = IDS["*"]
+        moved = (logits(model, changed) - before).abs().amax(-1) > 1e-6
+        assert torch.equal(moved[0], reach[:, token]), token
+    lines.detach()
+    assert torch.equal(logits(model), plain)
+
+
+@pytest.mark.parametrize("make", [llama, gpt2])
+def test_the_same_lines_in_every_layer_are_the_same_as_one_mask_for_all(make):
+    model = make()
+    one = attach(model, LINES, RULE)
+    expected = logits(model)
+    one.detach()
+    model.set_attn_implementation("eager")
+    one = attach(model, LINES, RULE)
+    torch.testing.assert_close(logits(model), expected, atol=1e-5, rtol=1e-4)
+    one.detach()
+    attach(model, (LINES, LINES), RULE)
+    torch.testing.assert_close(logits(model), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_positions_mean_nothing_unless_they_are_kept(keep):
+    model = llama()
+    start = StreamBias(
+        4, (CounterLine(0, "digits", "token 0"), CounterLine(0, "digits", "digits", ("place",), (-1,)))
+    )
+    attach(model, start, RULE, keep_positions=keep)
+    short, long = (logits(model, encode(text)[None])[:, -1] for text in ("$7=", "$0000007="))
+    assert torch.allclose(short, long, atol=1e-5) is not keep
+
+
+@pytest.mark.parametrize("make", [llama, gpt2, qwen])
+@pytest.mark.parametrize("biases", [LINES, (LINES, OTHER)], ids=["4-D mask", "per layer"])
+def test_generation_with_the_cache_writes_what_whole_passes_write(make, biases):
+    model = make()
+    attach(model, biases, RULE)
+    ids = IDS_OF[:, :7]
+    written = model.generate(ids, max_new_tokens=6, do_sample=False, pad_token_id=IDS["@"], eos_token_id=None)
+    whole = ids
+    for _ in range(6):
+        whole = torch.cat([whole, logits(model, whole)[:, -1:].argmax(-1)], 1)
+    assert torch.equal(written, whole)
+
+
+def test_a_model_with_lines_is_trained_and_calibrated_attention_is_its_own():
+    model = llama()
+    eager = llama(attn_implementation="eager")
+    (found,) = average_attention(model, [IDS_OF, IDS_OF.flip(0)], RULE)
+    with torch.no_grad():
+        expected = eager(input_ids=IDS_OF, output_attentions=True).attentions
+    torch.testing.assert_close(found.weights, torch.stack([layer.mean(0) for layer in expected]))
+    assert model.config._attn_implementation == "sdpa" and found.stream.shape == (2, 2)
+    bias = calibrate_stream([found], CounterConfig(longest=1)).bias
+    attach(model, bias, RULE)
+    model.train()
+    model(input_ids=IDS_OF, labels=IDS_OF, attention_mask=torch.ones_like(IDS_OF)).loss.backward()
+    assert model.model.layers[0].self_attn.q_proj.weight.grad.isfinite().all()
+    (again,) = average_attention(model, [IDS_OF], RULE)  # of the model with its lines, for a second calibration
+    assert torch.equal(again.weights[0].sum(0) > 0, (dense_mask(bias, found.stream) == 0).any(0))
+
+
+def test_of_a_plain_model_only_the_prompt_is_apart():
+    model = llama()
+    attach(model, PromptApart(4), RULE, keep_positions=True)
+    (found,) = average_attention(model, [IDS_OF], RULE)
+    seen = found.weights[0, 0] > 0
+    assert torch.equal(seen[:6], torch.eye(9, dtype=torch.bool)[:6])
+    assert torch.equal(seen[6:], torch.ones(9, 9, dtype=torch.bool).tril()[6:])
+
+
+class IgnoresMasks(transformers.LlamaForCausalLM):
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, **more):
+        return super().forward(input_ids=input_ids, position_ids=None, **more)
+
+
+def test_what_would_ignore_the_lines_is_refused():
+    config = llama().config
+    model = IgnoresMasks(config).eval()
+    with pytest.raises(ValueError, match="IgnoresMasks sees tokens that the mask closes"):
+        attach(model, LINES, RULE)
+    logits(model)  # and it is left as it was
+    with pytest.raises(ValueError, match="expected a Hugging Face decoder, got Linear"):
+        attach(torch.nn.Linear(2, 2), LINES, RULE)
+    with pytest.raises(ValueError, match="expected lines for 4 heads, got \\[2\\]"):
+        attach(llama(), StreamBias(2, ()), RULE)
+    with pytest.raises(ValueError, match="expected one bias, or one for each of 2 layers, got 3"):
+        attach(llama(), (LINES, LINES, LINES), RULE)
+    model = llama()
+    attach(model, LINES, RULE)
+    with pytest.raises(ValueError, match="got one that has some"):
+        attach(model, LINES, RULE)
+    other = llama()
+    attach(other, (LINES, OTHER), RULE)
+    with pytest.raises(ValueError, match="expected one bias for all layers"):
+        average_attention(other, [IDS_OF], RULE)
+    with pytest.raises(ValueError, match="without padding"):
+        logits(model, attention_mask=torch.tensor([[1] * 9, [0] + [1] * 8]))
+    with pytest.raises(ValueError, match="expected input_ids"):
+        model(inputs_embeds=torch.zeros(1, 3, 32))
+    with pytest.raises(ValueError, match="to end with token"):
+        logits(model, encode("$12")[None])
+
+
+def test_a_cache_of_before_is_refused():
+    model = llama()
+    with torch.no_grad():
+        cache = model(input_ids=IDS_OF, use_cache=True).past_key_values
+    attach(model, LINES, RULE)
+    with pytest.raises(ValueError, match="expected a cache that was filled with these lines"):
+        logits(model, IDS_OF[:, -1:], past_key_values=cache)
