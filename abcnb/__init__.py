@@ -25,6 +25,17 @@ __all__ = [
     "evaluate",
     "get_task",
     "interpolate",
+    "predict",
     "retrain",
     "windows",
 ]
+
+
+def predict(run, text, device="auto"):
+    """One answer of a trained run, written token by token: `abcnb.predict("reports/models/5cd1db9831b3", "99+1")`.
+
+    Arguments and result as of `study.predictions.predict`.
+    """
+    from abcnb.study.predictions import predict as of_run
+
+    return of_run(run, text, device)

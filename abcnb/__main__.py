@@ -16,8 +16,9 @@ from abcnb.rows import RowTask
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.methods import METHODS, PRESETS, experiment
+from abcnb.study.predictions import find_run, predict
 from abcnb.study.published import LENGTHS
-from abcnb.study.runs import Run, fit, is_finished, load_run
+from abcnb.study.runs import fit, is_finished, load_run
 from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 from abcnb.testsets import TEST_SETS
@@ -67,6 +68,10 @@ def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
     return numbers
 
 
+def _names(texts: list[str] | None) -> tuple[str, ...]:
+    return tuple(" ".join(texts or []).replace(",", " ").split())
+
+
 def joined(arguments: list[str]) -> list[str]:
     """Let `--lengths 6 10 60` (and --seeds) take several numbers: they become one argument, `6 10 60`."""
     result: list[str] = []
@@ -78,17 +83,6 @@ def joined(arguments: list[str]) -> list[str]:
         result.append(argument)
         gathering = argument in SEVERAL or (gathering and argument.isdecimal())
     return result
-
-
-def _find(run: str, runs: Path) -> Run:
-    """A run by its folder, or by the start of its hash."""
-    if Path(run).is_dir() or len(Path(run).parts) != 1:
-        return load_run(Path(run))
-    found = [folder for folder in runs.iterdir() if folder.name.startswith(run)] if runs.is_dir() else []
-    if len(found) != 1:
-        some = "no run" if not found else f"{len(found)} runs"
-        raise ValueError(f"expected a run's folder or the start of one's hash in {runs}, got {run!r}: {some}")
-    return load_run(found[0])
 
 
 @app.command("fit")
@@ -156,7 +150,7 @@ def evaluate_command(
     if by_kind + by_step + (as_json or fresh) > 1:
         raise ValueError("expected --by-kind or --by-step alone, without --json and --fresh")
     torch.set_num_threads(threads)
-    found, measured, where = _find(run, runs), _numbers(lengths), pick_device(device)
+    found, measured, where = find_run(run, runs), _numbers(lengths), pick_device(device)
     if by_kind or by_step:
         e, model = found.experiment, found.model(where)
         for length in measured:
@@ -195,31 +189,22 @@ def predict_command(
     runs: Runs = Path("runs"),
 ):
     """Decode one input greedily and print the answer beside the true one."""
-    from abcnb.decoding import greedy_decode
-    from abcnb.tokens import decode
-
     torch.set_num_threads(1)
-    found, where = _find(run, runs), pick_device(device)
-    e = found.experiment
-    task = e.get_task()
-    batch = task.batch(task.widened(task.parse(text), e.train_width), e.form)
-    steps = batch.target.shape[1]
+    found = find_run(run, runs)
+    task = found.experiment.get_task()
     if rows and not isinstance(task, RowTask):
         raise ValueError(f"expected --rows for a task whose output is in rows, got {task.name}")
-    output = greedy_decode(found.model(where), batch.source.to(where), batch.layout, steps)[0].cpu()
-    right = decode(batch.target[0])
-    written = decode(output)
-    prompt = batch.in_one_stream if e.in_one_stream else batch.source
-    print(f"source   {decode(prompt[0, : batch.source.shape[1]])}")
+    answer = predict(found, text, device)
+    print(f"source   {answer.source}")
     if rows:
-        pairs = zip_longest(task.split_rows(written), task.split_rows(right), fillvalue="")
+        pairs = zip_longest(task.split_rows(answer.written), task.split_rows(answer.label), fillvalue="")
         for number, (row, true) in enumerate(pairs):
             name = task.row_names[number % len(task.row_names)]
             print(f"{name:<9}{row}" + ("" if row == true else f"  (true: {true})"))
     else:
-        print(f"written  {written}  (units first)")
-        print(f"label    {right}")
-    print(f"{'correct' if written == right else 'wrong'}: {task.read(written)} (true: {task.read(right)})")
+        print(f"written  {answer.written}  (units first)")
+        print(f"label    {answer.label}")
+    print(f"{'correct' if answer.correct else 'wrong'}: {answer.answer} (true: {answer.true})")
 
 
 @app.command("runs")
@@ -251,7 +236,7 @@ def keep_command(
     """Copy runs, their weights in half precision, to where they can be committed and are used without training."""
     from abcnb.study.store import commit_run
 
-    for run in [_find(name, runs) for name in chosen]:
+    for run in [find_run(name, runs) for name in chosen]:
         folder = commit_run(run, reports / "models")
         size = sum(file.stat().st_size for file in folder.iterdir())
         print(f"{folder}  {size / 1e6:.1f} MB  {run.experiment.task} {run.experiment.method}")
@@ -261,8 +246,8 @@ def keep_command(
 def reproduce_command(
     preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas or spaces.")] = "0",
-    tasks: Annotated[str, typer.Option(help="Tasks, separated by commas.")] = "",
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "",
+    tasks: Annotated[list[str] | None, typer.Option(help="Tasks, separated by commas; repeatable.")] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="Methods, likewise.")] = None,
     lengths: Lengths = _LENGTHS,
     samples: Samples = 10_000,
     workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
@@ -282,8 +267,8 @@ def reproduce_command(
         runs,
         reports,
         _numbers(seeds, least=0),
-        tuple(tasks.replace(",", " ").split()) or MAIN_TASKS,
-        tuple(methods.replace(",", " ").split()) or MAIN_METHODS,
+        _names(tasks) or MAIN_TASKS,
+        _names(methods) or MAIN_METHODS,
         samples,
         workers,
         device,

@@ -122,20 +122,20 @@ class StreamBias:
         bias.scatter_(2, torch.where(found < 0, tokens, found), 0.0)
         return bias[..., :tokens]
 
-    def save(self, file: Path) -> None:
+    def save(self, file: Path | str) -> None:
         """Write the lines as JSON."""
         content = asdict(self) | {"lines": [line._asdict() for line in self.lines]}
-        file.write_text(json.dumps(content, indent=1) + "\n")
+        Path(file).write_text(json.dumps(content, indent=1) + "\n")
 
     @staticmethod
-    def load(file: Path) -> "StreamBias":
+    def load(file: Path | str) -> "StreamBias":
         """Read what `save` wrote.
 
         Raises:
             ValueError: the file is not a saved stream bias.
         """
         try:
-            content = json.loads(file.read_text())
+            content = json.loads(Path(file).read_text())
             lines = [
                 CounterLine(**line | {"follows": tuple(line["follows"]), "offset": tuple(line["offset"])})
                 for line in content["lines"]

@@ -274,20 +274,20 @@ class LineBias:
         opened = self(row, columns)[:, 0] > CLOSED
         return [columns.columns[head].tolist() for head in opened]
 
-    def save(self, file: Path) -> None:
+    def save(self, file: Path | str) -> None:
         """Write the lines as JSON."""
         content = asdict(self) | {"lines": [line._asdict() for line in self.lines]}
-        file.write_text(json.dumps(content, indent=1) + "\n")
+        Path(file).write_text(json.dumps(content, indent=1) + "\n")
 
     @staticmethod
-    def load(file: Path) -> "LineBias":
+    def load(file: Path | str) -> "LineBias":
         """Read what `save` wrote.
 
         Raises:
             ValueError: the file is not a saved line bias.
         """
         try:
-            content = json.loads(file.read_text())
+            content = json.loads(Path(file).read_text())
             content["lines"] = tuple(Line(**line) for line in content["lines"])
             return LineBias(**content)
         except (KeyError, TypeError, json.JSONDecodeError) as error:

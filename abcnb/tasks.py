@@ -393,7 +393,18 @@ TASKS: dict[str, type[Task]] = {}
 
 
 def register(task: type[Task]) -> type[Task]:
-    """Make a task known by its name."""
+    """Make a task known by its name.
+
+    Raises:
+        ValueError: it has no name, or an operator that is no token.
+    """
+    if not getattr(task, "name", ""):
+        raise ValueError(f"expected a name of the task {task.__name__}, by which it is asked for, got none")
+    if set(task.symbol) - set(CHARACTERS):
+        raise ValueError(
+            f"expected a symbol of {task.name} among the tokens {CHARACTERS}, got {task.symbol!r}: take one that the "
+            "task does not use otherwise; what it looks like means nothing to a model"
+        )
     TASKS[task.name] = task
     return task
 

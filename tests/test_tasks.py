@@ -482,3 +482,13 @@ def test_the_copy_counter_counts():
     with Copies() as copies:
         torch.zeros(3).to("meta")
     assert copies.count == 1
+
+
+@pytest.mark.parametrize(
+    "attributes, told",
+    [({"name": "minus", "symbol": "-"}, r"a symbol of minus among the tokens .* got '-'"), ({}, "expected a name")],
+)
+def test_a_task_that_cannot_be_written_is_refused_where_it_is_registered(attributes, told):
+    with pytest.raises(ValueError, match=told):
+        register(type("Minus", (Task,), attributes))
+    assert "minus" not in TASKS

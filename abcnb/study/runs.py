@@ -224,12 +224,13 @@ def is_finished(folder: Path) -> bool:
     return (folder / METRICS).is_file()
 
 
-def load_run(folder: Path) -> Run:
+def load_run(folder: Path | str) -> Run:
     """A finished run.
 
     Raises:
         ValueError: the folder is missing, unfinished, damaged, or not a run.
     """
+    folder = Path(folder)
     missing = [name for name in (CONFIG, METRICS, WEIGHTS) if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"expected a finished run in {folder}, but it has no {missing[0]}")
@@ -263,7 +264,7 @@ def run_of(experiment: Experiment, folder: Path) -> Run:
 
 def fit(
     experiment: Experiment,
-    runs: Path,
+    runs: Path | str,
     device: str = "auto",
     progress: bool = True,
     listener: Callable[[int], None] | None = None,
@@ -285,7 +286,7 @@ def fit(
     Raises:
         ValueError: the device is not there, or the stored run is damaged or another experiment's.
     """
-    where = pick_device(device)
+    where, runs = pick_device(device), Path(runs)
     folder = runs / experiment.digest
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(runs / f".{experiment.digest}.lock"):

@@ -1,0 +1,71 @@
+"""One answer of a trained model, written token by token, beside the true one."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from abcnb.decoding import greedy_decode
+from abcnb.devices import pick_device
+from abcnb.study.runs import RUNS, Run, load_run
+from abcnb.tokens import decode
+
+
+class Prediction(NamedTuple):
+    """What a model wrote.
+
+    Attributes:
+        source: the input as the model reads it.
+        written, label: the output tokens and what they should be, units first, the end token last.
+        answer, true: the numbers that these are read as, most significant digit first.
+    """
+
+    source: str
+    written: str
+    label: str
+    answer: str
+    true: str
+
+    @property
+    def correct(self) -> bool:
+        """Whether every token is right."""
+        return self.written == self.label
+
+    def __str__(self) -> str:
+        return self.answer
+
+
+def find_run(run: str | Path, runs: Path | str = RUNS) -> Run:
+    """A run by its folder, or by the start of its hash.
+
+    Raises:
+        ValueError: there is none, or there are several.
+    """
+    if Path(run).is_dir() or len(Path(run).parts) != 1:
+        return load_run(run)
+    runs = Path(runs)
+    found = [folder for folder in runs.iterdir() if folder.name.startswith(str(run))] if runs.is_dir() else []
+    if len(found) != 1:
+        some = "no run" if not found else f"{len(found)} runs"
+        raise ValueError(f"expected a run's folder or the start of one's hash in {runs}, got {str(run)!r}: {some}")
+    return load_run(found[0])
+
+
+def predict(run: Run | str | Path, text: str | int, device: str = "auto") -> Prediction:
+    """Decode one input greedily.
+
+    Args:
+        run: a trained run, its folder, or the start of its hash.
+        text: an input in the task's own form: `99+1`, `123*456`, or `199`.
+        device: `auto`, `cpu` or `cuda`.
+
+    Raises:
+        ValueError: there is no such run, or the text is no input of its task.
+    """
+    run = run if isinstance(run, Run) else find_run(run)
+    e, where = run.experiment, pick_device(device)
+    task = e.get_task()
+    batch = task.batch(task.widened(task.parse(str(text)), e.train_width), e.form)
+    steps = batch.target.shape[1]
+    output = greedy_decode(run.model(where), batch.source.to(where), batch.layout, steps)[0].cpu()
+    written, label = decode(output), decode(batch.target[0])
+    prompt = (batch.in_one_stream if e.in_one_stream else batch.source)[0, : batch.source.shape[1]]
+    return Prediction(decode(prompt), written, label, str(task.read(written)), str(task.read(label)))
