@@ -9,13 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import abcnb
+import abcnb.positions
+import abcnb.tasks
 from abcnb.evaluation import percent
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.runs import load_run
+from abcnb.tasks import TASKS, get_task
 from abcnb.testsets import HARD_SAMPLES
+from abcnb.tokens import decode
 
 REPOSITORY = Path(__file__).parents[1]
 MODELS = sorted(folder for folder in (REPOSITORY / "reports" / "models").iterdir() if folder.is_dir())
@@ -116,12 +121,17 @@ def test_the_whole_job_runs_from_the_command_line(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["runs"], "what is committed is only read"
 
 
-# --- the README's first program
+# --- the Python of the README and of the page on tasks
+
+
+def python_of(document):
+    """The Python blocks of a document, in order."""
+    return re.findall(r"^```python\n(.*?)^```", (REPOSITORY / document).read_text(), re.DOTALL | re.MULTILINE)
 
 
 def program():
     """The first Python block of the README that goes from training to evaluation."""
-    blocks = re.findall(r"^```python\n(.*?)^```", (REPOSITORY / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    blocks = python_of("README.md")
     found = [block for block in blocks if "abcnb.interpolate" in block]
     assert found, "the README has no ```python block with abcnb.interpolate"
     return found[0]
@@ -151,3 +161,35 @@ def test_the_program_of_the_readme_generalizes_from_six_digits_to_sixty():
     """About two minutes on one thread."""
     found = printed_by(program())
     assert found[60][0] >= 99 and found[60][1] == 10_000
+
+
+def test_the_lines_for_other_peoples_models_run_as_they_are_printed():
+    transformers = pytest.importorskip("transformers")
+    (text,) = [block for block in python_of("README.md") if "hugging_face" in block]
+    sizes = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=4)
+    plain, model = (transformers.LlamaForCausalLM(config) for _ in range(2))
+    batches = [torch.tensor([[10, 1, 2, 11, 3, 4], [10, 5, 6, 11, 7, 8]])]
+    trained = []
+    exec(text, {"plain": plain, "model": model, "train": trained.append, "batches": batches})
+    assert trained == [plain, model]
+    with torch.no_grad():
+        first, other = (model(ids).logits[:, -1] for ids in (batches[0], batches[0] * (batches[0] != 1)))
+    assert torch.equal(first[1], other[1])
+
+
+def test_the_task_and_the_scheme_of_the_page_on_adding_them_are_classes_that_work():
+    task, scheme = python_of("reports/extending.md")
+    tasks = dict(vars(abcnb.tasks))
+    exec(task, tasks)
+    try:
+        found = get_task("predecessor")
+        assert found.read(decode(found.batch(found.parse("1000")).target[0])) == "999"
+    finally:
+        del TASKS["predecessor"]
+    schemes = dict(vars(abcnb.positions))
+    exec(scheme, schemes)
+    layout = get_task("addition").layout(3)
+    vectors = schemes["Places"](8).source(layout)
+    a, b = (layout.column_of_place[segment][1:-1] for segment in (0, 1))
+    assert torch.equal(vectors[a], vectors[b]) and not torch.equal(vectors[a[0]], vectors[a[1]])

@@ -1,5 +1,7 @@
 """What is drawn is what was given: data of lines and maps, colour limits, closed cells, marks."""
 
+import io
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from PIL import Image
 from abcnb.calibration import calibrate_attention
 from abcnb.lines import cross_window
 from abcnb.show import figures, hero, style
-from abcnb.show.panels.drawing import HeadMaps, accuracy_figure
+from abcnb.show.panels.drawing import HeadMaps, accuracy_figure, to_png
 from abcnb.study import results
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
@@ -278,6 +280,30 @@ def test_number_lengths_are_bars():
     )
     (axis,) = figures.number_lengths(table, "title").axes
     assert sorted(bar.get_height() for bar in axis.patches if bar.get_height()) == [40.0, 60.0, 100.0]
+
+
+# --- panels
+
+
+def pixels(png):
+    return np.asarray(Image.open(io.BytesIO(png))).astype(int)
+
+
+def test_maps_that_are_redrawn_show_what_maps_drawn_anew_show():
+    """Only what changes with the values is drawn again; antialiased edges of letters may differ."""
+    first, second = (
+        (torch.rand(2, 6, columns, generator=torch.Generator().manual_seed(n)) * n, torch.rand(2, 6, 6))
+        for n, columns in ((1, 9), (3, 9))
+    )
+    maps = HeadMaps((0, 1), 1.0, "viridis", "bias")
+    shown = pixels(maps.show(*first, "first").png())
+    again = pixels(maps.show(*second, "second").png())
+    anew = pixels(to_png(HeadMaps((0, 1), 1.0, "viridis", "bias").show(*second, "second").figure))
+    assert (np.abs(again - anew).max(-1) > 30).mean() < 1e-3 < (np.abs(shown - anew).max(-1) > 30).mean()
+    wider = (torch.rand(2, 6, 30), torch.rand(2, 6, 6))  # other axes
+    again = pixels(maps.show(*wider, "third").png())
+    anew = pixels(to_png(HeadMaps((0, 1), 1.0, "viridis", "bias").show(*wider, "third").figure))
+    assert (np.abs(again - anew).max(-1) > 30).mean() < 1e-3
 
 
 # --- the figure of the README

@@ -195,4 +195,6 @@ def test_the_index_lists_questions_and_results(site):
     assert '<a class="title" href="05_abc.html">5 · ABC</a>' in written
     assert written.count("not executed yet") == 2 and written.count("<math ") == 3
     assert "at length?" in written and "More." not in written
-    assert "<td>100 (99.9)</td>" in written and "commit abc123" in written
+    assert "<td>100 (99.9)</td>" in written and "commit abc123" in written and "<img" not in written
+    png = base64.b64decode(PIXEL)
+    assert f"data:image/png;base64,{PIXEL}" in pages.index_page({}, ready, results, [], png)

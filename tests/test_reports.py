@@ -70,7 +70,7 @@ def test_executes_all_in_the_running_interpreter_from_another_folder(executed, f
     assert sorted(file.name for file in html.iterdir()) == ["01_first.html", "02_second.html", "index.html"]
     page = (html / "01_first.html").read_text()
     assert "smoke True" in page and 'href="02_second.html"' in page and "injected" not in page
-    for told in ("Python 3.", "torch ", "abcnb ", "commit ", "executed in ", "preset = smoke"):
+    for told in ("Python 3.", "torch ", "abcnb ", "code ", "executed in ", "preset = smoke"):
         assert told in page
     assert "Is 01_first right?" in (html / "index.html").read_text()
 

@@ -486,7 +486,10 @@ def test_the_copy_counter_counts():
 
 @pytest.mark.parametrize(
     "attributes, told",
-    [({"name": "minus", "symbol": "-"}, r"a symbol of minus among the tokens .* got '-'"), ({}, "expected a name")],
+    [
+        ({"name": "minus", "symbol": "-"}, r"a symbol of minus among the tokens .* got '-'"),
+        ({}, "expected a name"),
+    ],
 )
 def test_a_task_that_cannot_be_written_is_refused_where_it_is_registered(attributes, told):
     with pytest.raises(ValueError, match=told):

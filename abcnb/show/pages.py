@@ -4,6 +4,7 @@ nbconvert was tried and left: its Markdown breaks tables whose formulas contain 
 alternative texts would remain here, and it would replace `_output` and `_cells` alone.
 """
 
+import base64
 import os
 import re
 from collections.abc import Sequence
@@ -272,7 +273,9 @@ def report_page(
     return _checked(text, name)
 
 
-def index_page(documents: dict[str, dict], site: Site, results: str, provenance: list[tuple[str, str]]) -> str:
+def index_page(
+    documents: dict[str, dict], site: Site, results: str, provenance: list[tuple[str, str]], figure: bytes = b""
+) -> str:
     """The page that lists the others.
 
     Args:
@@ -280,6 +283,7 @@ def index_page(documents: dict[str, dict], site: Site, results: str, provenance:
         site: only its ready documents are linked to.
         results: the headline table, as Markdown.
         provenance: what it was made with, as pairs of name and value.
+        figure: a PNG above everything else; empty for none.
 
     Raises:
         ValueError: a formula cannot be converted.
@@ -295,5 +299,6 @@ def index_page(documents: dict[str, dict], site: Site, results: str, provenance:
         entries=entries,
         results=markdown(results),
         provenance=provenance,
+        figure=base64.b64encode(figure).decode("ascii"),
     )
     return _checked(text, "index")

@@ -8,7 +8,6 @@ import ast
 import hashlib
 import json
 import platform
-import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from abcnb.files import write_atomically
 from abcnb.show import pages
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
 from abcnb.study import results, tables
+from abcnb.study.fingerprint import fingerprint
 from abcnb.study.methods import PRESETS
 from abcnb.study.runs import RUNS, hardware
 
@@ -69,28 +69,15 @@ class _Counting(NBClientEngine):
 papermill_engines.register("abcnb", _Counting)
 
 
-def _commit() -> str:
-    """The commit of the sources, and whether they have changed since."""
-    git = ["git", "-C", str(RUNS.parent)]
-    try:
-        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "--", "abcnb", "notebooks"], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return commit.stdout.strip() + (", modified" if changed.stdout.strip() else "")
-
-
 def provenance(device: str) -> list[tuple[str, str]]:
-    """What numbers were made with: date, hardware, versions, commit."""
+    """What numbers were made with: date, hardware, versions, the fingerprint of the code."""
     return [
         ("", date.today().isoformat()),
         ("on", hardware(pick_device(device)).partition(",")[0]),
         ("Python", platform.python_version()),
         ("torch", torch.__version__),
         ("abcnb", abcnb.__version__),
-        ("commit", _commit()),
+        ("code", fingerprint()),
     ]
 
 
@@ -257,7 +244,9 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     else:
         text = f"Nothing is measured at preset {execution.preset} yet."
     documents = {file.stem: read(file) for file in files}
-    made["index"] = pages.index_page(documents, site, text, provenance(execution.device))
+    hero = execution.reports / "hero.png"
+    figure = hero.read_bytes() if hero.exists() else b""
+    made["index"] = pages.index_page(documents, site, text, provenance(execution.device), figure)
     target.mkdir(parents=True, exist_ok=True)
     for name, page in made.items():
         write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page))

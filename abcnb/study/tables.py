@@ -40,6 +40,8 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
         row = dict(zip(names, group_names, strict=True))
         row |= {"seeds": fewest_most if seeds.max() > 1 else ONE}
         for task in PUBLISHED:
+            if preset in OTHER_MODELS and task not in set(table["task"]):
+                continue
             at = group[(group["task"] == task) & (group["length"] == length)]
             known = published(task, method, length, preset) if with_published else None
             row[task] = results.cell(results.exact_match(at), known, seeds.max() > 1)

@@ -1,0 +1,50 @@
+"""Tables for a page: long ones folded away until a reader opens them, and one whose cells are coloured."""
+
+from collections.abc import Sequence
+from html import escape
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from abcnb.evaluation import percent
+from abcnb.show.style import COLOURMAP
+from abcnb.study import results
+
+TESTS = {"random": "random", "hard": "hard cases"}  # of the table at a glance
+
+
+class Folded:
+    """Tables behind a line that unfolds them; in plain text all of them are written out.
+
+    Args:
+        summary: the line.
+        tables: data frames, or styled ones.
+    """
+
+    def __init__(self, summary: str, *tables: pd.DataFrame | Styler):
+        self.summary, self.tables = summary, tables
+
+    def _repr_html_(self) -> str:
+        inside = "".join(table._repr_html_() for table in self.tables)
+        return f"<details><summary>{escape(self.summary)}</summary>{inside}</details>"
+
+    def __repr__(self) -> str:
+        plain = (table.data if isinstance(table, Styler) else table for table in self.tables)
+        return "\n\n".join([self.summary, *(table.to_string() for table in plain)])
+
+
+def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Styler:
+    """Mean exact match of every method and task at one length, on random digits and hard cases, coloured by percent.
+
+    Args:
+        table: rows of `results.with_intervals`, frozen ones of one preset.
+        methods: the rows, in this order; those that were not measured are left out.
+        length: in digits.
+    """
+    rows = table[(table["length"] == length) & table["method"].isin(methods) & table["test_set"].isin(TESTS)]
+    means = results.in_order(rows).pivot_table("exact_match", "method", ["task", "test_set"], sort=False)
+    columns = [(task, test_set) for task in means.columns.unique(0) for test_set in TESTS]
+    means = means.reindex(columns=pd.MultiIndex.from_tuples(columns)).rename(columns=TESTS, level=1)
+    means = means.loc[[method for method in methods if method in means.index]].rename_axis(f"{length} digits")
+    styled = means.style.format(percent, na_rep="not run")
+    return styled.background_gradient(COLOURMAP, axis=None, vmin=0, vmax=100).set_uuid("at-a-glance")

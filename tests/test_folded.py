@@ -1,0 +1,33 @@
+import pandas as pd
+
+from abcnb.show.folded import Folded, at_a_glance
+from abcnb.study import results
+from tests.made_up import made_up
+
+
+def test_a_folded_table_is_behind_its_line_and_whole_in_plain_text():
+    folded = Folded("2 rows <of> text", pd.DataFrame({"a": [1, 2]}))
+    html = folded._repr_html_()
+    assert html.startswith("<details><summary>2 rows &lt;of&gt; text</summary>") and html.endswith("</details>")
+    assert html.count("<tr") == 3 and repr(folded).splitlines()[0] == "2 rows <of> text"
+    assert repr(folded).count("\n") == 4
+
+
+def test_the_table_at_a_glance_has_means_over_seeds_and_says_what_was_not_run():
+    rows = [
+        made_up("addition", "abs-place", 0, 60, 100),
+        made_up("addition", "abs-place", 1, 60, 90),
+        made_up("addition", "vanilla", 0, 60, 0),
+        made_up("successor", "vanilla", 0, 60, 0, test_set="hard"),
+        made_up("addition", "rope", 0, 60, 50),
+        made_up("addition", "vanilla", 0, 6, 100),
+    ]
+    table = results.with_intervals(pd.DataFrame(rows))
+    shown = at_a_glance(table, ["vanilla", "abs-place", "lora"], 60)
+    assert list(shown.data.index) == ["vanilla", "abs-place"]
+    assert list(shown.data.columns) == [
+        (task, test_set) for task in ("successor", "addition") for test_set in ("random", "hard cases")
+    ]
+    assert shown.data.loc["abs-place", ("addition", "random")] == 95
+    html = shown.to_html()
+    assert html.count("not run") == 5 and ">95.00<" in html and "background-color" in html
