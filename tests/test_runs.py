@@ -2,6 +2,7 @@ import json
 import shutil
 from dataclasses import asdict, replace
 from datetime import date
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,14 @@ from abcnb.study.runs import RENAMED, Run, fit, load_run, today
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc-places", "smoke")
+
+
+def without_hash(run, *names):
+    """Take the hash of a run's content out of some of its files."""
+    for name in names:
+        known = json.loads((run.folder / name).read_text())
+        del known["content"]
+        (run.folder / name).write_text(json.dumps(known))
 
 
 # --- trained once
@@ -231,6 +240,7 @@ def test_weights_saved_under_their_former_names_are_read(tmp_path, position, bef
         renamed[names.get(new, "") + name.removeprefix(new)] = value
     assert before in renamed and now in expected and now not in renamed
     save_file(renamed, file)
+    without_hash(run, "metrics.json")  # as runs were then
     found = load_run(run.folder).model().state_dict()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], value) for name, value in expected.items())
@@ -321,3 +331,46 @@ def test_a_score_of_weights_that_were_replaced_meanwhile_is_not_kept(tmp_path, m
     with pytest.raises(ValueError, match="trained again meanwhile"):
         run.evaluate(7, 20)
     assert run.known_score(7, 20) is None
+
+
+# --- files of another run
+
+
+@pytest.fixture
+def pair(vanilla_run, tmp_path):
+    """Two runs whose weights have the same shapes."""
+    other = fit(replace(SMOKE, seed=7), tmp_path, "cpu", progress=False)
+    return Run(Path(shutil.copytree(vanilla_run.folder, tmp_path / "copy")), vanilla_run.experiment), other
+
+
+def test_weights_and_configs_of_another_run_are_refused_and_scores_stay_with_their_weights(pair):
+    run, other = pair
+    score = run.evaluate(3, 50)
+    good = {name: (run.folder / name).read_bytes() for name in ("weights.safetensors", "config.json")}
+    for name, content in good.items():
+        shutil.copy(other.folder / name, run.folder)
+        with pytest.raises(
+            ValueError, match=r"config.json or weights.safetensors of another run than metrics.json"
+        ):
+            load_run(run.folder)
+        (run.folder / name).write_bytes(content)
+    assert load_run(run.folder).known_score(3, 50) == score
+    for name in ("weights.safetensors", "config.json", "metrics.json"):  # another run's, as a whole
+        shutil.copy(other.folder / name, run.folder)
+    assert load_run(run.folder).known_score(3, 50) is None
+
+
+def test_weights_that_are_no_numbers_are_refused(pair):
+    run, _ = pair
+    weights = load_file(run.folder / "weights.safetensors")
+    weights["head.weight"][0, 0] = float("nan")
+    save_file(weights, run.folder / "weights.safetensors")
+    with pytest.raises(ValueError, match=r"expected finite weights in .*got NaN or infinity in head.weight"):
+        run.model()
+
+
+def test_runs_and_scores_of_before_there_were_hashes_are_read(pair):
+    run, _ = pair
+    score = run.evaluate(3, 50)
+    without_hash(run, "metrics.json", "evaluations.json")
+    assert load_run(run.folder).known_score(3, 50) == score

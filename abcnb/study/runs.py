@@ -6,14 +6,15 @@ An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`
     weights.safetensors  the trained model
     self-0.json, cross-0.json, …  ABC: its line biases (one file for each layer where layers differ)
     attention.safetensors  ABC: the averaged attention that was calibrated
-    metrics.json         validations, steps, seconds, hardware, the code's fingerprint; written last: a folder
-                         without it is unfinished
-    evaluations.json     exact match by test set and length, for those that were asked for
+    metrics.json         validations, steps, seconds, hardware, the code's fingerprint, a hash of experiment and
+                         weights; written last: a folder without it is unfinished
+    evaluations.json     exact match by test set and length, for those that were asked for, with the same hash
 
 What trains a model is `abcnb.pipeline`; this file adds the folder, its lock, checkpoints and resuming. A run of other
 code is used unless a fresh one is asked for; it is then moved to `runs/superseded/`, and nothing trained is lost.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -149,6 +150,12 @@ class Run:
         for before, after in RENAMED.items():
             weights = {name.replace(before, after, name.startswith(before)): w for name, w in weights.items()}
         model.load_state_dict(weights)
+        bad = next((name for name, values in weights.items() if not bool(values.isfinite().all())), None)
+        if bad:
+            raise ValueError(
+                f"expected finite weights in {self.folder}, got NaN or infinity in {bad}: its training diverged, "
+                "or the file is damaged; train with a smaller training.learning_rate, or remove the folder"
+            )
         model.history = self.metrics["history"]
         return model.to(device).eval()
 
@@ -185,8 +192,8 @@ class Run:
             if self.metrics != before:
                 raise ValueError(f"{self.folder} was trained again meanwhile: measure again")
             scores = self._evaluations() | {f"{test_set} {length} {samples}": measured}
-            content = json.dumps({key: asdict(score) for key, score in scores.items()}, indent=1)
-            write_atomically(self._evaluations_file, lambda name: name.write_text(content))
+            known = {"content": before.get("content", "")} | {key: asdict(score) for key, score in scores.items()}
+            write_atomically(self._evaluations_file, lambda name: name.write_text(json.dumps(known, indent=1)))
         return measured
 
     @property
@@ -194,7 +201,7 @@ class Run:
         return self.folder / "evaluations.json"
 
     def _evaluations(self) -> dict[str, Score]:
-        """Measured scores by test set, length and samples asked for.
+        """Measured scores by test set, length and samples asked for; none where they are of other weights.
 
         Raises:
             ValueError: the file is damaged.
@@ -203,6 +210,9 @@ class Run:
             return {}
         try:
             known = json.loads(self._evaluations_file.read_text())
+            wanted = self.metrics.get("content", "")
+            if known.pop("content", wanted) != wanted:
+                return {}
             # The hard test set was once called `carry`, and scores had no fingerprint.
             return {
                 key.replace("carry ", "hard "): Score(**{"code": UNKNOWN} | content)
@@ -212,6 +222,12 @@ class Run:
             raise ValueError(
                 f"expected scores as JSON in {self._evaluations_file}, got: {error}; delete it to measure again"
             ) from None
+
+
+def content_hash(folder: Path, experiment: Experiment) -> str:
+    """Of an experiment and the weights in a folder; metrics and scores keep it, lest they pass for another run's."""
+    weights = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    return hashlib.sha256(f"{experiment.digest} {weights}".encode()).hexdigest()[:16]
 
 
 def today() -> str:
@@ -241,6 +257,8 @@ def load_run(folder: Path | str) -> Run:
         missing = [key for key in wanted if key not in run.metrics]
         if missing:
             raise ValueError(f"{METRICS} without {missing[0]!r}")
+        if run.metrics.get("content") not in (None, content_hash(folder, run.experiment)):
+            raise ValueError(f"{CONFIG} or {WEIGHTS} of another run than {METRICS}")
     except (ValueError, RuntimeError, SafetensorError, KeyError, AttributeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"expected a run of this version of abcnb in {folder}, got: {reason}") from error
@@ -325,6 +343,7 @@ def fit(
             "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
             "code": code,
             "date": today(),
+            "content": content_hash(folder, experiment),
         }
         content = json.dumps(metrics, indent=1)
         write_atomically(folder / METRICS, lambda name: name.write_text(content))

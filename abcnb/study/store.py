@@ -22,11 +22,23 @@ from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import METRICS, RUNS, WEIGHTS, Run, fit, is_finished, is_usable, run_of
+from abcnb.study.runs import (
+    METRICS,
+    RUNS,
+    WEIGHTS,
+    Run,
+    content_hash,
+    fit,
+    is_finished,
+    is_usable,
+    load_run,
+    run_of,
+)
 from abcnb.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
 ROUNDED = "rounded"  # folder among the runs for copies of committed ones
+COPY_OF = "copy of"  # in the metrics of such a copy: the committed run's hash
 
 
 def commit_run(run: Run, models: Path) -> Path:
@@ -45,6 +57,8 @@ def commit_run(run: Run, models: Path) -> Path:
             shutil.copy(file, temporary)
     halved = {name: value.half() for name, value in load_file(run.folder / WEIGHTS).items()}
     save_file(halved, temporary / WEIGHTS)
+    metrics = json.dumps(run.metrics | {"content": content_hash(temporary, run.experiment)}, indent=1)
+    (temporary / METRICS).write_text(metrics)
     if (run.folder / "attention.safetensors").exists():
         shutil.copy(run.folder / "attention.safetensors", temporary)
     shutil.rmtree(target, ignore_errors=True)
@@ -60,7 +74,9 @@ def _adopt(committed: Path, folder: Path) -> None:
             shutil.copy(file, folder)
     weights = {name: value.float() for name, value in load_file(committed / WEIGHTS).items()}
     save_file(weights, folder / WEIGHTS)
-    metrics = json.loads((committed / METRICS).read_text()) | {"weights": "rounded to half precision"}
+    run = load_run(committed)
+    metrics = run.metrics | {"weights": "rounded to half precision", COPY_OF: run.metrics.get("content", "")}
+    metrics["content"] = content_hash(folder, run.experiment)
     # Last: a folder without it is unfinished.
     write_atomically(folder / METRICS, lambda name: name.write_text(json.dumps(metrics, indent=1)))
 
@@ -70,7 +86,9 @@ def _is_copy(folder: Path, committed: Path) -> bool:
     if not is_finished(folder):
         return False
     kept, wanted = (json.loads((place / METRICS).read_text()) for place in (folder, committed))
-    return {name: value for name, value in kept.items() if name != "weights"} == wanted
+    if kept.get(COPY_OF, "") != wanted.get("content", ""):
+        return False
+    return all(kept.get(name) == value for name, value in wanted.items() if name != "content")
 
 
 @dataclass(frozen=True)
