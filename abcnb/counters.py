@@ -146,11 +146,10 @@ class StreamBias:
 
 
 def dealt(heads: int, lines: Iterable[CounterLine]) -> StreamBias:
-    """Lines of each kind of step dealt to the heads, there and back, from the first line again where heads are left.
+    """Lines of each kind of step dealt to the heads in turn, from the first line again where heads are left.
 
     A head then has one line per kind of step wherever there are at least as many heads as lines: nothing has to tell
-    the tokens of several lines apart. Where lines are more, the last ones dealt share a head, so that of lines that
-    come strongest first the strongest stay alone. The lines' own heads do not matter.
+    the tokens of several lines apart. The lines' own heads do not matter.
     """
     by_step: dict[str, list[CounterLine]] = {}
     for line in lines:
@@ -160,9 +159,7 @@ def dealt(heads: int, lines: Iterable[CounterLine]) -> StreamBias:
     found = []
     for of_step in by_step.values():
         for number in range(max(heads, len(of_step))):
-            lap, place = divmod(number, heads)
-            head = heads - 1 - place if lap % 2 else place
-            found.append(of_step[number % len(of_step)]._replace(head=head))
+            found.append(of_step[number % len(of_step)]._replace(head=number % heads))
     return StreamBias(heads, tuple(found))
 
 
