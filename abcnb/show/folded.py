@@ -47,4 +47,5 @@ def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Sty
     means = means.reindex(columns=pd.MultiIndex.from_tuples(columns)).rename(columns=TESTS, level=1)
     means = means.loc[[method for method in methods if method in means.index]].rename_axis(f"{length} digits")
     styled = means.style.format(percent, na_rep="not run")
-    return styled.background_gradient(COLOURMAP, axis=None, vmin=0, vmax=100).set_uuid("at-a-glance")
+    styled = styled.background_gradient(COLOURMAP, axis=None, vmin=0, vmax=100)
+    return styled.highlight_null(props="background-color: #eef0f2; color: #57606a").set_uuid("at-a-glance")
