@@ -8,7 +8,7 @@ the steps of that kind, all shapes together: d_l is the share of a step's attent
 
 The strongest line is kept first and its cells are set to zero before the next is sought: on small shapes every line is
 crossed by many others, which would borrow its attention. Lines of all heads are then dealt one to a head
-(`counters.dealt`), strongest first.
+(`counters.dealt`), strongest first; lines of a kind of step beyond the number of heads are left out.
 
 What is told: where segments begin, and the two counters. What is found: which counter each segment follows, and at
 which offsets. Rows of the output follow both counters, since they are written by them; every coordinate of another
@@ -111,7 +111,7 @@ class CounterCalibration:
     Attributes:
         lines: kept lines, strongest first within a kind of step, of all heads.
         table: every line that was kept: layer, head, step, segment, follows, offset, share (d_l), z_score, support.
-        bias: the lines dealt to the heads.
+        bias: the strongest lines of each kind of step, one to a head.
         attention: what was calibrated.
     """
 
@@ -170,7 +170,7 @@ def calibrate_stream(attention: list[StreamAttention], config: CounterConfig) ->
     lines = tuple(
         CounterLine(r.head, r.step, r.segment, r.follows, r.offset) for r in table.itertuples(index=False)
     )
-    return CounterCalibration(lines, table, dealt(heads, lines), attention)
+    return CounterCalibration(lines, table, dealt(heads, lines, most=heads), attention)
 
 
 def _cells(

@@ -145,11 +145,16 @@ class StreamBias:
             raise ValueError(f"expected the lines of a StreamBias as JSON in {file}, got: {error}") from error
 
 
-def dealt(heads: int, lines: Iterable[CounterLine]) -> StreamBias:
+def dealt(heads: int, lines: Iterable[CounterLine], most: int | None = None) -> StreamBias:
     """Lines of each kind of step dealt to the heads in turn, from the first line again where heads are left.
 
     A head then has one line per kind of step wherever there are at least as many heads as lines: nothing has to tell
     the tokens of several lines apart. The lines' own heads do not matter.
+
+    Args:
+        heads: number of heads.
+        lines: of any kinds of steps.
+        most: how many lines of a kind are dealt, the first ones; all by default.
     """
     by_step: dict[str, list[CounterLine]] = {}
     for line in lines:
@@ -158,8 +163,9 @@ def dealt(heads: int, lines: Iterable[CounterLine]) -> StreamBias:
             known.append(line._replace(head=0))
     found = []
     for of_step in by_step.values():
-        for number in range(max(heads, len(of_step))):
-            found.append(of_step[number % len(of_step)]._replace(head=number % heads))
+        kept = of_step[:most]
+        for number in range(max(heads, len(kept))):
+            found.append(kept[number % len(kept)]._replace(head=number % heads))
     return StreamBias(heads, tuple(found))
 
 

@@ -21,7 +21,7 @@ from torch import nn
 from abcnb.biases import CLOSED
 from abcnb.counter_calibration import StreamAttention
 from abcnb.counters import StreamBias
-from abcnb.layout import NO_PLACE, Layout, Steps
+from abcnb.layout import Layout, Steps, layout_of
 from abcnb.lines import LineBias
 from abcnb.stream import Segment, Stream
 
@@ -122,13 +122,8 @@ def _layout(is_digit: tuple[bool, ...], total: int) -> Layout:
         raise ValueError(
             f"expected operands of equal length with a token on either side, got digits at columns {runs}"
         )
-    places = torch.full((total,), NO_PLACE)
-    of_place = torch.empty(len(runs), width + 2, dtype=torch.long)
-    for k, run in enumerate(runs):
-        places[run[0] : run[-1] + 1] = torch.arange(width - 1, -1, -1)
-        of_place[k] = torch.arange(run[-1] + 1, run[0] - 2, -1)
-    structural = (places == NO_PLACE).nonzero().flatten()
-    return Layout(width, torch.arange(total), total, of_place, structural, places, runs[-1][-1])
+    columns = [torch.arange(run[0], run[-1] + 1) for run in runs]
+    return layout_of(columns, [(run[0] - 1, run[-1] + 1) for run in runs], total)
 
 
 # --- attention of a model that is not ours

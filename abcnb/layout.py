@@ -115,8 +115,14 @@ class Layout:
         return places.scatter(1, self.column_of_place.cpu(), values)[:, self.columns.cpu()]
 
 
-def _layout(digits: list[torch.Tensor], outside: list[tuple[int, int]], total: int) -> Layout:
-    """A layout from each operand's digit columns, most significant first, and its (left, right) neighbours."""
+def layout_of(digits: list[torch.Tensor], outside: list[tuple[int, int]], total: int) -> Layout:
+    """A layout from each operand's digit columns, most significant first, and its (left, right) neighbours.
+
+    Args:
+        digits: for each operand its columns, [width].
+        outside: for each operand the columns that stand for places `width` and −1.
+        total: number of columns.
+    """
     width = len(digits[0])
     digit_places = torch.full((total,), NO_PLACE)
     column_of_place = torch.empty(len(digits), width + 2, dtype=torch.long)
@@ -138,7 +144,7 @@ def unary_layout(width: int, operator: bool = False) -> Layout:
     _check_width(width)
     first = 2 if operator else 1
     end = first + width
-    return _layout([torch.arange(first, end)], [(first - 1, end)], end + 1)
+    return layout_of([torch.arange(first, end)], [(first - 1, end)], end + 1)
 
 
 def natural_layout(width: int, second_is_digit: bool = False) -> Layout:
@@ -146,13 +152,13 @@ def natural_layout(width: int, second_is_digit: bool = False) -> Layout:
     _check_width(width)
     a, operator = torch.arange(1, 1 + width), 1 + width
     if second_is_digit:
-        return _layout([a], [(0, operator)], width + 4)
+        return layout_of([a], [(0, operator)], width + 4)
     end = operator + width + 1
-    return _layout([a, torch.arange(operator + 1, end)], [(0, operator), (operator, end)], end + 1)
+    return layout_of([a, torch.arange(operator + 1, end)], [(0, operator), (operator, end)], end + 1)
 
 
 def aligned_layout(width: int) -> Layout:
     """`$ + a_w b_w … a_1 b_1 &`; N×1 repeats its single digit b after every digit of a."""
     _check_width(width)
     end = 2 + 2 * width
-    return _layout([torch.arange(2, end, 2), torch.arange(3, end, 2)], [(1, end), (1, end)], end + 1)
+    return layout_of([torch.arange(2, end, 2), torch.arange(3, end, 2)], [(1, end), (1, end)], end + 1)

@@ -148,6 +148,8 @@ def test_dealt_lines_go_round_the_heads():
     found = dealt(4, lines)
     assert [(line.head, line.segment) for line in found.lines] == [(0, "$"), (1, "*"), (2, "="), (3, "$")]
     assert [line.head for line in dealt(2, lines).lines] == [0, 1, 0]
+    assert [line.segment for line in dealt(2, lines, most=2).lines] == ["$", "*"]
+    assert [line.segment for line in dealt(3, lines, most=2).lines] == ["$", "*", "$"]
 
 
 # --- models
