@@ -1,6 +1,8 @@
 """The command line, `python -m abcnb`; `--help` lists the commands."""
 
 import json
+import os
+import signal
 import sys
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +20,7 @@ from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.methods import METHODS, PRESETS, experiment
 from abcnb.study.predictions import find_run, predict
 from abcnb.study.published import LENGTHS
-from abcnb.study.runs import fit, is_finished, load_run
+from abcnb.study.runs import check_lengths, fit, is_finished, load_run
 from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 from abcnb.testsets import TEST_SETS
@@ -58,6 +60,11 @@ def _note(codes: set[str]) -> None:
         print(line, file=sys.stderr)
 
 
+def printable(text: str) -> str:
+    """A text with its control characters written out, since one from a file could steer the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in text.replace(",", " ").split())
@@ -66,6 +73,13 @@ def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
     if not numbers or min(numbers) < least:
         raise ValueError(f"expected one whole number or more, each at least {least}, got {text!r}")
     return numbers
+
+
+def _use_threads(threads: int) -> None:
+    has = os.cpu_count() or 1
+    if threads > has:
+        raise ValueError(f"expected at most {has} threads, one for each processor of this machine, got {threads}")
+    torch.set_num_threads(threads)
 
 
 def _names(texts: list[str] | None) -> tuple[str, ...]:
@@ -105,7 +119,8 @@ def fit_command(
     """Train a method on a task (ABC trains what it needs first), print its exact match and its folder."""
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
     measured = _numbers(lengths)
-    torch.set_num_threads(threads)
+    _use_threads(threads)
+    check_lengths(wanted, measured, samples)
     run = fit(wanted, runs, device, fresh=fresh)
     where = pick_device(device)
     scores = [run.evaluate(length, samples, device=where, fresh=fresh) for length in measured]
@@ -149,7 +164,7 @@ def evaluate_command(
     """Exact match of a trained model by length."""
     if by_kind + by_step + (as_json or fresh) > 1:
         raise ValueError("expected --by-kind or --by-step alone, without --json and --fresh")
-    torch.set_num_threads(threads)
+    _use_threads(threads)
     found, measured, where = find_run(run, runs), _numbers(lengths), pick_device(device)
     if by_kind or by_step:
         e, model = found.experiment, found.model(where)
@@ -217,7 +232,7 @@ def runs_command(runs: Runs = Path("runs")):
         try:
             run = load_run(folder)
         except ValueError as error:
-            print(f"{folder.name}  unreadable: {error}")
+            print(printable(f"{folder.name}  unreadable: {error}"))
             continue
         e, m = run.experiment, run.metrics
         exact = m["history"][-1]["exact_match"]
@@ -445,11 +460,12 @@ def main() -> None:
         print(f"abcnb: {error.format_message()} Got: {' '.join(arguments)}", file=sys.stderr)
         raise SystemExit(2) from None
     except (ValueError, OSError) as error:
-        print(f"abcnb: {error}", file=sys.stderr)
+        print(f"abcnb: {printable(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     if status == INTERRUPTED:  # some versions of typer return it, others raise
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))  # a second one does not wait for clean-up
         print("abcnb: interrupted; the same command goes on from here", file=sys.stderr)
     raise SystemExit(status if isinstance(status, int) else 0)
 

@@ -12,6 +12,7 @@ Source: paper, appendix D steps 1 to 3 and Algorithm 1. Read as meant, not as pr
 (not Ã), `size` restarts for each cell, and a negative Δ aligns the top-right corners (a shift by N − n).
 """
 
+import math
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -95,6 +96,8 @@ class CalibrationConfig:
             object.__setattr__(self, name, tuple(directions))
         if not 0 <= self.min_support <= 1:
             raise ValueError(f"expected min_support from 0 to 1, got {self.min_support}")
+        if math.isnan(self.kappa_cross) or math.isnan(self.kappa_self):
+            raise ValueError(f"expected κ as numbers, got {self.kappa_cross} and {self.kappa_self}")
         if self.rows < 0:
             raise ValueError(f"expected rows of at least 0, got {self.rows}")
 

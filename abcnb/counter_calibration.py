@@ -19,6 +19,7 @@ Source: paper, appendix D, for lines over matrix columns; counters, the rule for
 project's.
 """
 
+import math
 from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
@@ -57,6 +58,8 @@ class CounterConfig:
     def __post_init__(self):
         if not 0 <= self.min_support <= 1 or self.longest < 0:
             raise ValueError(f"expected min_support from 0 to 1 and longest of at least 0, got {self}")
+        if math.isnan(self.kappa_prompt) or math.isnan(self.kappa_output):
+            raise ValueError(f"expected κ as numbers, got {self.kappa_prompt} and {self.kappa_output}")
         if self.layer not in ("last", "all"):
             raise ValueError(f"expected layer as last or all, got {self.layer!r}")
 

@@ -12,6 +12,7 @@ from abcnb.biases import causal
 from abcnb.counters import StreamBias
 from abcnb.layers import OpenTokens, Recording
 from abcnb.layout import Layout, Steps
+from abcnb.limits import bar
 from abcnb.lines import LineBias
 from abcnb.model import Transformer, sums_of
 from abcnb.stream import Stream, one_row
@@ -88,7 +89,7 @@ class DecoderOnly(Transformer):
         for layer, bias in zip(self.decoder, biases, strict=True):
             keys_values = layer.self_attention.keys_values(layer.norm_self(x), rows)
             parts = []
-            for part in rows.split(max(1, CHUNK // len(tokens))):
+            for part in bar(rows.split(max(1, CHUNK // len(tokens))), desc=f"{len(rows):,} tokens, each layer"):
                 opened, here = OpenTokens(_opened(bias, part, stream)), x[:, part[0] : part[-1] + 1]
                 parts.append(
                     layer.attend(here, layer.norm_self(here), part, keys_values, rows, biases=(opened, None))

@@ -8,6 +8,7 @@ import torch
 from abcnb.decoder_only import CHUNK, DecoderOnly, stream_of
 from abcnb.layers import OpenTokens
 from abcnb.layout import Layout, Steps, locate
+from abcnb.limits import bar
 from abcnb.model import Transformer
 from abcnb.stream import Stream
 from abcnb.tokens import EQUALS_ID, START_ID
@@ -38,7 +39,7 @@ def greedy_decode(
     memory = model.memory(source, layout)
     tokens = torch.full((len(source), 1), START_ID, device=source.device)
     past, columns = None, model.positions.coordinates(layout)
-    for step in range(steps):
+    for step in bar(range(steps), desc="writing"):
         seen = Steps(torch.arange(step + 1, device=source.device), steps)
         rows = seen.columns[-1:] if cache else seen.columns
         x = model.embed_target(tokens[:, -1:] if cache else tokens, rows, layout)
@@ -60,7 +61,7 @@ def _decode_stream(
     dense = None if forgets else model.stream_biases(stream)
     last_readers = _last_readers(model, stream) if forgets else None
     past, kept = None, torch.empty(0, dtype=torch.long, device=source.device)
-    for _ in range(steps):
+    for _ in bar(range(steps), desc="writing"):
         total = tokens.shape[1]
         rows = torch.arange(len(kept) and total - 1, total, device=source.device)
         kept = torch.cat([kept, rows])

@@ -16,11 +16,13 @@ import torch.nn.functional as F
 
 from abcnb.layers import OpenTokens
 from abcnb.layout import Layout, Steps, locate
+from abcnb.limits import bar, check_dense, check_test
 from abcnb.lines import LineBias
 from abcnb.model import Transformer
+from abcnb.rows import ManyAddition, RowTask
 from abcnb.stream import Stream
 from abcnb.tasks import Batch, Operands, Task
-from abcnb.testsets import test_cases
+from abcnb.testsets import check_test_request, test_cases
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.
 TOKENS_PER_PASS = {"cpu": 2048, "cuda": 131_072}
@@ -138,10 +140,12 @@ def count_errors(model: Transformer, task: Task, operands: Operands, form: str) 
     tokens = TOKENS_PER_PASS.get(model.device.type, TOKENS_PER_PASS["cpu"])
     chunk = max(LONG, tokens // len(operands[0]))
     in_chunks = layout.rows > LONG and not why_not_in_chunks(model, layout)
+    if not in_chunks and not model.opens_few:
+        check_dense(layout.rows, model.device)
     size = max(1, tokens // (min(chunk, layout.rows) if in_chunks else layout.rows))
     count = partial(_wrong_tokens_in_chunks, chunk=chunk) if in_chunks else wrong_tokens
     errors = []
-    for start in range(0, len(operands[0]), size):
+    for start in bar(range(0, len(operands[0]), size), desc=f"{layout.rows:,} steps"):
         part = tuple(operand[start : start + size].to(model.device) for operand in operands)
         batch = task.batch(part, form)
         errors.append(count(model, Batch(batch.source, batch.target, layout)).cpu())
@@ -189,11 +193,27 @@ def evaluate_kinds(
     Raises:
         ValueError: an unknown test set, or a length or sample count below 1.
     """
+    check_request(task, length, samples)
     kinds = _padded(task, length, samples, test_set, least_width)
     return {
         kind: score(length, count_errors(model, task, operands, form), task, operands)
         for kind, operands in kinds.items()
     }
+
+
+def check_request(task: Task, length: int, samples: int) -> None:
+    """Refuse a test without digits or samples, or one that does not fit into memory.
+
+    Raises:
+        ValueError: says what was expected and what came.
+    """
+    check_test_request(length, samples)
+    digits = length * math.log(task.length_base) / math.log(task.base)
+    if isinstance(task, RowTask):
+        check_test(1, 2 * length**2, 1)  # the rows of one output
+        digits = max(digits, 1) * (length if isinstance(task, ManyAddition) else 2)
+    most = task.base ** min(digits * task.operands, 30)  # there are no more samples than that
+    check_test(min(samples, int(most)), digits, task.operands)
 
 
 def _padded(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
@@ -218,6 +238,7 @@ def wrong_by_step(
 
     Step i writes the digit of place i, the last one the end token.
     """
+    check_request(task, length, samples)
     model.eval()
     wrong = torch.zeros(0, dtype=torch.long)
     for operands in _padded(task, length, samples, test_set, least_width).values():
@@ -254,7 +275,7 @@ def why_not_in_chunks(model: Transformer, layout: Layout | Stream) -> str:
                 return f"chunked evaluation needs lines for every head; {name}-attention head " + (
                     f"{bias.transparent_heads[0]} is transparent"
                 )
-            for rows in parts:
+            for rows in bar(parts, desc="lines of all steps"):
                 heads, where, _ = bias.open_cells(rows, columns)
                 opened = torch.zeros(bias.heads, len(rows), dtype=torch.long)
                 opened.index_add_(0, heads, (where >= 0).long())
@@ -296,7 +317,7 @@ def _wrong_tokens_in_chunks(model: Transformer, batch: Batch, chunk: int) -> tor
     layout, tokens, total = batch.layout, batch.decoder_input, batch.target.shape[1]
     everything = Steps.all(total, model.device)
     errors = torch.zeros(len(tokens), dtype=torch.long, device=model.device)
-    for start in range(0, total, chunk):
+    for start in bar(range(0, total, chunk), desc=f"{total:,} steps"):
         counted = torch.arange(start, min(start + chunk, total), device=model.device)
         rows = counted
         # From the last layer down: each asks the one below for the steps that it looks back to.

@@ -70,6 +70,11 @@ class Transformer(nn.Module):
         self._known_biases: dict[tuple[int, Layout] | Stream, list] = {}
 
     @property
+    def opens_few(self) -> bool:
+        """Whether every row of a stream attends to a bounded number of tokens; only a decoder-only model's can."""
+        return False
+
+    @property
     def device(self) -> torch.device:
         """Where the parameters are."""
         return self.head.weight.device

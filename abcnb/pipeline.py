@@ -38,6 +38,7 @@ from abcnb.counter_calibration import (
 from abcnb.counters import StreamBias
 from abcnb.decoder_only import DecoderOnly
 from abcnb.evaluation import Score
+from abcnb.limits import check_model, check_training
 from abcnb.lora import LoRAConfig, add_adapters
 from abcnb.model import Transformer
 from abcnb.model_config import ModelConfig
@@ -74,7 +75,8 @@ def new_model(
         adapted, lora: the weights of a trained model, which are frozen, and the adapters that it gets.
 
     Raises:
-        ValueError: an encoder-decoder for a task in rows or with lines of a stream.
+        ValueError: an encoder-decoder for a task in rows or with lines of a stream, or a model that does not fit into
+            memory.
     """
     streaming = config.architecture == "decoder-only"
     if not streaming and (isinstance(task, RowTask) or any(isinstance(b, StreamBias) for b in biases[0])):
@@ -82,9 +84,10 @@ def new_model(
             f"expected architecture='decoder-only' in the ModelConfig for {task.name} and these biases, since outputs "
             f"in rows and their lines are of one stream, got {config.architecture!r}"
         )
+    vocabulary = task.stream_vocabulary_size if streaming else task.vocabulary_size
+    check_model(config, vocabulary)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        vocabulary = task.stream_vocabulary_size if streaming else task.vocabulary_size
         model = (DecoderOnly if streaming else Transformer)(config, vocabulary, *biases)
         if adapted:
             model.load_state_dict(adapted)
@@ -108,6 +111,8 @@ def check_data(data: TrainingData, model: Transformer | None = None) -> None:
 
 def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
     """Train a new model on `data.device`; `watch` as of `training.train`."""
+    rows = data.task.layout(data.width, data.form).rows
+    check_training(model.config, model.head.out_features, training.batch_size, rows, data.device)
     model = model.to(data.device)
     model.trained_on = f"{data.task.name} in base {data.task.base}, {data.form} form"
     model.history = train(model, data, training, seed, **watch)
@@ -124,7 +129,7 @@ def interpolate(
         model: sizes and positions.
         training: steps, batch size, learning rate.
         seed: of initialisation, batches and dropout.
-        **watch: `progress`, `label`, `on_validation`, `folder`, as of `training.train`.
+        **watch: `progress`, `label`, `on_validation`, `folder`, `owner`, as of `training.train`.
 
     Returns:
         The model in evaluation mode; its `history` holds the validations.

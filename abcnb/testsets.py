@@ -50,6 +50,7 @@ from abcnb.rows import RowTask
 from abcnb.tasks import LARGEST, Operands, Task, digits_of, distinct, first_of_each, length_of
 
 HARD_SAMPLES = 1000
+MANY = 60  # digits of which there are more numbers, in any base, than samples can be asked for
 MORE_ZEROS = 20  # the most leading zeros that `padded` adds
 
 
@@ -89,6 +90,8 @@ def count_random(task: Task, length: int, samples: int) -> int:
 
 
 def _most_samples(task: Task, length: int, samples: int) -> int:
+    if length > MANY:
+        return samples
     most = min(samples, 10**length - 10 ** (length - 1))
     if _numbers_are_few(task, length):
         return most
@@ -98,7 +101,7 @@ def _most_samples(task: Task, length: int, samples: int) -> int:
 
 def _numbers_are_few(task: Task, length: int) -> bool:
     """Whether the numbers of a length can be listed: none is larger than those of training."""
-    return task.length_base**length - 1 <= LARGEST
+    return length <= MANY and task.length_base**length - 1 <= LARGEST
 
 
 def check_test_request(length: int, samples: int) -> None:

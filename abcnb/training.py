@@ -1,10 +1,9 @@
-"""The training loop: step, schedule, progress, checkpoint, resume, stop rule; the same for every task and method.
+"""The training loop: step, schedule, progress, stop rule; the same for every task and method.
 
 Interrupted and called again with the same folder, training goes on from its last checkpoint and, on a CPU,
 ends bit-equal to an uninterrupted run.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -14,13 +13,11 @@ from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, safe_open, save_file
 from torch import nn
 from tqdm import tqdm
 
+from abcnb.checkpoints import Checkpoint, Progress
 from abcnb.evaluation import wrong_tokens
-from abcnb.files import write_atomically
 from abcnb.model import Transformer, compiled
 from abcnb.tasks import Batch
 
@@ -62,7 +59,7 @@ class TrainingConfig:
     def __post_init__(self):
         for part in fields(self):
             value, kind = getattr(self, part.name), type(part.default)
-            if not isinstance(value, (int, float) if kind is float else kind):
+            if not isinstance(value, (int, float) if kind is float else kind) or value != value:
                 raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
         if min(self.steps, self.batch_size, self.validate_every, self.validation_samples) < 1:
             raise ValueError(f"expected steps, batch_size and validation sizes of at least 1, got {self}")
@@ -130,6 +127,7 @@ def train(
     config: TrainingConfig,
     seed: int,
     folder: Path | str | None = None,
+    owner: str = "",
     label: str = "training",
     progress: bool = True,
     on_validation: Callable[[list[dict]], None] | None = None,
@@ -142,6 +140,7 @@ def train(
         config: the schedule.
         seed: of the batches and of dropout.
         folder: where the checkpoint lives; None keeps none. A checkpoint found there is resumed.
+        owner: whose training it is, such as an experiment's hash; a checkpoint of another one is refused.
         label: text of the progress bar.
         progress: show the bar.
         on_validation: called after each validation with all records so far; what it raises stops the training,
@@ -151,7 +150,8 @@ def train(
         One record for each validation: step, seconds, loss, exact_match (percent), digit_error_rate.
 
     Raises:
-        ValueError: the checkpoint is damaged or of another kind of device, or the loss is not finite.
+        ValueError: the checkpoint is damaged, of another owner or of another kind of device, or the loss is not
+            finite.
     """
     device = model.device
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -160,16 +160,17 @@ def train(
     validation = data.validation(config.validation_samples, torch.Generator(device=device).manual_seed(seed + 1))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        step, history, seconds = 0, [], 0.0
-        checkpoint = Path(folder) / CHECKPOINT if folder else None
-        if checkpoint and checkpoint.exists():
-            step, history, seconds = _resume(checkpoint, model, optimizer, generator)
+        kept = Checkpoint(Path(folder) / CHECKPOINT, owner, model, optimizer, generator) if folder else None
+        before = kept.resume(config.steps, config.validate_every) if kept else Progress()
+        step, history = before.step, list(before.history)
         started = saved = time.monotonic()
 
+        def seconds() -> float:
+            return before.seconds + time.monotonic() - started
+
         def save() -> None:
-            if checkpoint:
-                spent = seconds + time.monotonic() - started
-                _save(checkpoint, model, optimizer, generator, step, history, spent)
+            if kept:
+                kept.save(Progress(step, tuple(history), seconds()))
 
         with tqdm(total=config.steps, initial=step, desc=label, disable=not progress, mininterval=1.0) as bar:
             while step < config.steps and not _converged(history, config):
@@ -179,8 +180,7 @@ def train(
                 step += 1
                 bar.update()
                 if step % config.validate_every == 0 or step == config.steps:
-                    spent = seconds + time.monotonic() - started
-                    record = {"step": step, "seconds": round(spent, 1), "loss": loss.item()}
+                    record = {"step": step, "seconds": round(seconds(), 1), "loss": loss.item()}
                     history.append(record | _validate(model, validation))
                     bar.set_postfix(loss=f"{record['loss']:.4f}", exact=f"{history[-1]['exact_match']:.1f}%")
                     if not math.isfinite(record["loss"]):
@@ -209,43 +209,3 @@ def _validate(model: Transformer, batch: Batch) -> dict:
 def _converged(history: list[dict], config: TrainingConfig) -> bool:
     last = history[-3:]
     return len(last) == 3 and all(record["digit_error_rate"] <= config.stop_error_rate for record in last)
-
-
-def _save(file, model, optimizer, generator, step, history, seconds) -> None:
-    """Weights, optimizer and generator states in one file, so that they always belong together."""
-    tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{name}": value.clone() for name, value in state.items()}
-    tensors |= {"generator": generator.get_state(), "dropout": torch.get_rng_state()}
-    if model.device.type == "cuda":
-        tensors["dropout_cuda"] = torch.cuda.get_rng_state(model.device)
-    metadata = {"step": str(step), "seconds": str(seconds), "history": json.dumps(history)}
-    metadata["device"] = model.device.type
-    write_atomically(file, lambda name: save_file(tensors, name, metadata))
-
-
-def _resume(file, model, optimizer, generator) -> tuple[int, list[dict], float]:
-    try:
-        tensors = load_file(file)
-        with safe_open(file, "pt") as opened:
-            metadata = opened.metadata()
-    except SafetensorError as error:
-        raise ValueError(f"expected a checkpoint in {file}, got: {error}; delete it to train again") from None
-    if metadata.get("device", model.device.type) != model.device.type:
-        raise ValueError(
-            f"expected to go on with {file} on {metadata['device']}, where it was begun, got "
-            f"{model.device.type}; go on there, or delete it to train again here"
-        )
-    model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
-    state: dict[int, dict] = {}
-    for key, value in tensors.items():
-        if key.startswith("optimizer."):
-            _, index, name = key.split(".")
-            state.setdefault(int(index), {})[name] = value
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-    generator.set_state(tensors["generator"])
-    torch.set_rng_state(tensors["dropout"])
-    if "dropout_cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["dropout_cuda"], model.device)
-    return int(metadata["step"]), json.loads(metadata["history"]), float(metadata["seconds"])

@@ -80,6 +80,12 @@ def run_python():
 
 
 @pytest.fixture
+def small_machine(monkeypatch):
+    """A machine of 16 GB, whatever this one has."""
+    monkeypatch.setattr("abcnb.limits.memory_of", lambda device: 16e9)
+
+
+@pytest.fixture
 def cli(tmp_path, monkeypatch, capsys):
     """The command line in an empty folder: arguments to (exit status, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)

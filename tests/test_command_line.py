@@ -1,8 +1,10 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -86,7 +88,95 @@ def test_runs_lists_what_is_there(cli, vanilla_run, abc_run):
     assert code == 0 and out.strip() == "no finished runs in elsewhere"
 
 
-@pytest.mark.parametrize("metrics", ["{}", "{", "3"])
+HUGE = [
+    (["--set", "training.batch_size=1000000000"], "expected a training step on 1,000,000,000 samples"),
+    (["--set", "width=1000000"], "expected a width of at most 10,000 digits"),
+    (
+        ["--set", "width=10000", "--set", "training.batch_size=100000"],
+        "expected a training step on 100,000 samples",
+    ),
+    (["--set", "model.d_model=1000000"], "expected a model of 2 layers of d_model 1,000,000"),
+    (["--set", "model.decoder_layers=1000000000"], "expected a model of 1,000,000,000 layers"),
+    (["--threads", "1000000000"], "threads, one for each processor of this machine, got 1000000000"),
+    (["--seed", str(2**64 - 1)], f"expected a seed from 0 to {2**32 - 1}"),
+    (["--set", "training.stop_error_rate=nan"], "expected stop_error_rate as float, got nan"),
+    (["--lengths", "1000000000"], "expected a test of 1,000 samples of 1,000,000,000 digits to fit into"),
+    (["--lengths", "1000000000000"], "expected a test of 1,000 samples of 1,000,000,000,000 digits to fit into"),
+    (["--lengths", "1000000", "--samples", "1"], "expected attention over 1,000,000 tokens to fit into"),
+    (["--samples", "100000000000"], "expected a test of 100,000,000,000 samples of 6 digits to fit into"),
+]
+
+
+@pytest.mark.parametrize("arguments, told", HUGE)
+def test_what_does_not_fit_this_machine_is_refused_before_it_begins(cli, small_machine, tmp_path, arguments, told):
+    lengths = [] if "--lengths" in arguments else ["--lengths", "6" if "--samples" not in arguments else "60"]
+    told = told.replace("samples of 6 digits", "samples of 60 digits")
+    assert_refused(cli("fit", "successor", "vanilla", "--preset", "smoke", *lengths, *arguments), told)
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "task, method, setting, told",
+    [
+        ("successor", "abs-place", "window.w=1000000", "expected a window of w at most 10,000, got 1,000,000"),
+        ("successor", "abc-places", "calibration.kappa_self=nan", "expected κ as numbers"),
+        ("many-addition", "abc-places", "counters.kappa_prompt=nan", "expected κ as numbers"),
+        ("multiplication", "vanilla", "width=1000000000", "expected a width"),
+    ],
+)
+def test_settings_beyond_all_sense_are_refused(cli, task, method, setting, told):
+    assert_refused(cli("fit", task, method, "--preset", "smoke", "--set", setting), told)
+
+
+def test_a_sweep_that_cannot_be_is_refused_before_it_begins(cli, small_machine, tmp_path):
+    grid = '[[grid]]\ntasks = ["successor"]\nmethods = ["vanilla"]\npresets = ["smoke"]\n'
+    spec = tmp_path / "sweep.toml"
+    spec.write_text("x = " + "[" * 20_000)
+    assert_refused(cli("sweep", spec), "expected TOML in", "recursion")
+    spec.write_text("lengths = [1000000000]\n" + grid)
+    assert_refused(cli("sweep", spec), "expected a test of 10,000 samples of 1,000,000,000 digits to fit into")
+    (tmp_path / "reports").write_text("a file")
+    spec.write_text("lengths = [6]\n" + grid)
+    assert_refused(cli("sweep", spec), "expected a folder that can be written to", "reports")
+    assert not list((tmp_path).rglob("*.safetensors"))
+
+
+def test_evaluate_refuses_what_does_not_fit(cli, small_machine, vanilla_run, abc_run):
+    for folder, length, told in (
+        (vanilla_run.folder, 10**6, "expected attention over 1,000,00"),
+        (abc_run.folder, 10**9, "expected a test of 1 samples of 1,000,000,000 digits"),
+        (vanilla_run.folder, 10**15, "expected a test of 1 samples of 1,000,000,000,000,000 digits"),
+    ):
+        assert_refused(cli("evaluate", folder, "--lengths", length, "--samples", "1"), told)
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(cli, vanilla_run, tmp_path):
+    folder = shutil.copytree(vanilla_run.folder, tmp_path / "runs" / "aaaa")
+    content = json.loads((folder / "config.json").read_text()) | {"task": "\x1b]0;mine\x07successor"}
+    (folder / "config.json").write_text(json.dumps(content))
+    _, out, err = cli("runs")
+    assert "unreadable" in out and "\x1b" not in out + err and r"\x1b" in out
+    code, out, err = cli("evaluate", folder)
+    assert code == 2 and "\x1b" not in out + err
+
+
+def test_a_second_interrupt_ends_with_130(tmp_path):
+    program = [sys.executable, "-m", "abcnb", "fit", "successor", "vanilla", "--runs", str(tmp_path)]
+    # Where the tests run in the background, SIGINT is ignored, and a child would inherit that.
+    process = subprocess.Popen(
+        program, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
+    while not list(tmp_path.rglob("config.json")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
+
+
+@pytest.mark.parametrize("metrics", ["{}", "{", "3", '{"history": null}'])
 def test_runs_goes_on_past_a_damaged_run(cli, vanilla_run, tmp_path, metrics):
     shutil.copytree(vanilla_run.folder, tmp_path / "runs" / "aaaa")
     shutil.copytree(vanilla_run.folder, tmp_path / "runs" / "bbbb")

@@ -1,10 +1,16 @@
 """Files are written whole or not at all."""
 
+import platform
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from abcnb.files import write_atomically
+from abcnb.files import check_writable, write_atomically
 
 
 def test_write_atomically_writes_and_replaces(tmp_path):
@@ -23,10 +29,66 @@ def test_write_atomically_leaves_nothing_behind_when_writing_fails(tmp_path):
         assert name.parent == tmp_path and name != file
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match=r"expected to write .*numbers.json, got: disk full; make room or choose"):
         write_atomically(file, fail)
     assert list(tmp_path.iterdir()) == []
     file.write_text("old")
     with pytest.raises(OSError, match="disk full"):
         write_atomically(file, fail)
     assert list(tmp_path.iterdir()) == [file] and file.read_text() == "old"
+
+
+@pytest.fixture
+def little_room():
+    """No file of this process may grow beyond 10,000 bytes, as on a disk that is nearly full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda name: name.write_text("9" * 20_000),
+        lambda name: save_file({"weights": torch.zeros(20_000)}, name),
+    ],
+)
+def test_a_file_that_finds_no_room_says_where(tmp_path, little_room, write):
+    file = tmp_path / "weights"
+    file.write_text("old")
+    with pytest.raises(
+        OSError, match=r"expected to write .*weights, got: .*[Ff]ile too large.*; make room"
+    ) as error:
+        write_atomically(file, write)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == [file] and file.read_text() == "old"
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    file = tmp_path / "accuracy.csv"
+    program = """
+import os, signal, sys
+from pathlib import Path
+from abcnb.files import write_atomically
+def write(name):
+    name.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+write_atomically(Path(sys.argv[1]), write)
+"""
+    killed = subprocess.run([sys.executable, "-c", program, str(file)])
+    assert killed.returncode == -9 and len(list(tmp_path.iterdir())) == 1
+    others = [f".accuracy.csv.1@{platform.node()}", ".accuracy.csv.999999@elsewhere", ".accuracy.csv.bak"]
+    for name in others:
+        (tmp_path / name).write_text("another's")
+    write_atomically(file, lambda name: name.write_text("whole"))
+    assert sorted(found.name for found in tmp_path.iterdir()) == sorted(["accuracy.csv", *others])
+    assert file.read_text() == "whole"
+
+
+def test_a_folder_is_made_and_tried(tmp_path):
+    check_writable(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"expected a folder that can be written to, got .*file: "):
+        check_writable(tmp_path / "file")

@@ -2,6 +2,7 @@ import json
 import shutil
 from dataclasses import asdict, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from abcnb.lines import Line, LineBias
 from abcnb.study.fingerprint import UNKNOWN, fingerprint
 from abcnb.study.methods import experiment
 from abcnb.study.runs import RENAMED, Run, fit, load_run, today
+from abcnb.study.store import commit_run
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc-places", "smoke")
@@ -161,6 +163,18 @@ def write(name, text):
     return lambda folder: (folder / name).write_text(text)
 
 
+def change(name, **values):
+    """Other values in a JSON file."""
+
+    def damage(folder):
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(content | values))
+
+    return damage
+
+
+metrics_with, config_with = (partial(change, name) for name in ("metrics.json", "config.json"))
+
 DAMAGES = {
     "no config": lambda folder: (folder / "config.json").unlink(),
     "no metrics": lambda folder: (folder / "metrics.json").unlink(),
@@ -177,6 +191,20 @@ DAMAGES = {
     "config of something else": write("config.json", '{"name": "resnet"}'),
     "config that is a list": write("config.json", "[1, 2]"),
     "config that is a number": write("config.json", "3"),
+    "null history": metrics_with(history=None),
+    "no validation": metrics_with(history=[]),
+    "a history of text": metrics_with(history=["100%"]),
+    "steps as text": metrics_with(steps="many"),
+    "hardware as a list": metrics_with(hardware=["cpu"]),
+    "a hash as a number": metrics_with(content=3),
+    "another run's hash": metrics_with(content="0123456789abcdef"),
+    "a null method": config_with(method=None),
+    "a width as text": config_with(width="7"),
+    "a width of 10^9": config_with(width=10**9),
+    "a null model": config_with(model=None),
+    "a model of text": config_with(model="large"),
+    "a seed of 2^64": config_with(seed=2**64),
+    "a batch of half a sample": config_with(training=asdict(ABC.training) | {"batch_size": 0.5}),
     "another task": write("config.json", json.dumps(asdict(ABC) | {"task": "sums"})),
     "another size": write("config.json", json.dumps(asdict(replace(ABC, model=replace(ABC.model, d_model=64))))),
 }
@@ -189,6 +217,80 @@ def test_a_damaged_or_foreign_folder_is_one_line(abc_run, tmp_path, damage):
     with pytest.raises(ValueError, match=r"expected a.* run") as error:
         load_run(folder)
     assert "\n" not in str(error.value) and str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"length": "six"},
+        {"correct": 26},
+        {"samples": -25},
+        {"digits": None},
+        {"code": 3},
+        {"worst_percent": "all"},
+        {"more": 1},
+    ],
+)
+def test_a_score_that_is_none_is_one_line(vanilla_run, tmp_path, damage):
+    run = Run(shutil.copytree(vanilla_run.folder, tmp_path / "run"), SMOKE)
+    run.evaluate(3, 25)
+    file = run.folder / "evaluations.json"
+    known = json.loads(file.read_text())
+    file.write_text(json.dumps(known | {"random 3 25": known["random 3 25"] | damage}))
+    with pytest.raises(
+        ValueError, match=r"expected scores as JSON in .*evaluations.json, got: .*; delete it"
+    ) as error:
+        run.known_score(3, 25)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("damage", [truncate("attention.safetensors"), write("attention.safetensors", "")])
+def test_damaged_attention_is_one_line_and_is_not_committed(abc_run, tmp_path, damage):
+    run = Run(shutil.copytree(abc_run.folder, tmp_path / "run"), ABC)
+    damage(run.folder)
+    told = r"expected the averaged attention of a run in .*attention.safetensors, got: .*; remove .*run and train"
+    with pytest.raises(ValueError, match=told) as error:
+        run.attention()
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=told):
+        commit_run(run, tmp_path / "models")
+    assert not list((tmp_path / "models").glob("*"))
+
+
+def test_a_checkpoint_of_another_experiment_is_refused(tmp_path, vanilla_run):
+    """Both have the same shapes."""
+    other = replace(SMOKE, seed=SMOKE.seed + 1)
+    with pytest.raises(KeyboardInterrupt):
+        fit(other, tmp_path, "cpu", progress=False, listener=interrupt)
+    (tmp_path / SMOKE.digest).mkdir()
+    shutil.copy(tmp_path / other.digest / "checkpoint.safetensors", tmp_path / SMOKE.digest)
+    with pytest.raises(ValueError, match=rf"got: that of {other.digest}, not of {SMOKE.digest}; delete it"):
+        fit(SMOKE, tmp_path, "cpu", progress=False)
+
+
+def interrupt(_):
+    raise KeyboardInterrupt
+
+
+def test_a_run_that_was_killed_when_it_was_finished_keeps_no_checkpoint(tmp_path, vanilla_run):
+    folder = shutil.copytree(vanilla_run.folder, tmp_path / SMOKE.digest)
+    for name in ("checkpoint.safetensors", "code.txt"):
+        (folder / name).write_text("left")
+    fit(SMOKE, tmp_path, "cpu", progress=False)
+    assert not (folder / "checkpoint.safetensors").exists() and not (folder / "code.txt").exists()
+
+
+def test_a_score_that_cannot_be_kept_is_given_all_the_same(tmp_path, monkeypatch, capsys, vanilla_run):
+    run = Run(shutil.copytree(vanilla_run.folder, tmp_path / "run"), SMOKE)
+
+    def no_room(*_):
+        raise OSError("Read-only file system")
+
+    monkeypatch.setattr("abcnb.study.runs.FileLock", no_room)
+    assert run.evaluate(3, 23).samples == 23
+    noted = capsys.readouterr().err
+    assert noted == f"Note: this score could not be kept in {run.folder}: Read-only file system\n"
+    assert run.known_score(3, 23) is None
 
 
 def test_a_missing_folder_is_one_line(tmp_path):

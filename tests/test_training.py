@@ -217,30 +217,68 @@ def test_stopped_where_the_rule_ends_training_it_does_not_go_on(tmp_path, monkey
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
 
-def rewrite(file, **metadata):
+def rewrite(file, without=(), tensors=None, **metadata):
     with safe_open(file, "pt") as opened:
-        known = opened.metadata()
-    save_file(load_file(file), file, known | metadata)
+        known = opened.metadata() | metadata
+    content = {name: value for name, value in (load_file(file) | (tensors or {})).items() if name not in without}
+    save_file(content, file, {name: value for name, value in known.items() if name not in without})
 
 
-@pytest.mark.parametrize(
-    "damage, told",
-    [
-        (lambda file: file.write_bytes(b""), "expected a checkpoint in .*; delete it"),
-        (
-            lambda file: rewrite(file, device="cuda"),
-            "on cuda, where it was begun, got cpu; go on there, or delete it",
-        ),
-    ],
-)
-def test_a_checkpoint_that_cannot_be_gone_on_with_is_refused(tmp_path, monkeypatch, damage, told):
+BIAS = "model.head.bias"
+DAMAGES = {
+    "empty": (lambda file: file.write_bytes(b""), "expected a checkpoint in .*; delete it"),
+    "cut": (lambda file: file.write_bytes(file.read_bytes()[:-100]), "expected a checkpoint in .*; delete it"),
+    "device": (
+        lambda f: rewrite(f, device="cuda"),
+        "on cuda, where it was begun, got cpu; go on there, or delete it",
+    ),
+    "owner": (lambda f: rewrite(f, owner="another"), "got: that of another, not of mine; delete it"),
+    "no owner": (lambda f: rewrite(f, without=["owner"]), "got: no owner; delete it"),
+    "no step": (lambda f: rewrite(f, without=["step"]), "got: no step; delete it"),
+    "no device": (lambda f: rewrite(f, without=["device"]), "got: no device; delete it"),
+    "no generator": (lambda f: rewrite(f, without=["generator"]), "got: no generator; delete it"),
+    "no weight": (lambda f: rewrite(f, without=[BIAS]), f"got: no {BIAS}; delete it"),
+    "no momentum": (
+        lambda f: rewrite(f, without=["optimizer.0.exp_avg"]),
+        "got: no optimizer.0.exp_avg; delete it",
+    ),
+    "weight too many": (
+        lambda f: rewrite(f, tensors={"model.x": torch.ones(1)}),
+        "model.x, which this model does not",
+    ),
+    "other size": (
+        lambda f: rewrite(f, tensors={BIAS: torch.ones(3)}),
+        r"shape \[3\] instead of torch.float32 and",
+    ),
+    "other type": (lambda f: rewrite(f, tensors={"generator": torch.ones(5056)}), "generator of torch.float32"),
+    "no numbers": (
+        lambda f: rewrite(f, tensors={BIAS: torch.full((15,), torch.nan)}),
+        f"infinity in {BIAS}; delete",
+    ),
+    "a step that is none": (lambda f: rewrite(f, step="two"), "invalid literal .*; delete it"),
+    "a step too far": (lambda f: rewrite(f, step=str(10**15)), "step 10+ of 2 after .*; delete it"),
+    "endless": (lambda f: rewrite(f, seconds="nan"), "step 2 of 2 after nan seconds; delete it"),
+    "no history": (lambda f: rewrite(f, history="null"), "a history that is no list of validations; delete it"),
+    "half a history": (lambda f: rewrite(f, history="[]"), "a history that is not that of 2 steps; delete it"),
+    "a history of text": (lambda f: rewrite(f, history='["two"]'), "a history that is no list of validations"),
+    "deep history": (lambda f: rewrite(f, history="[" * 100_000), "recursion .*; delete it"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_checkpoint_that_cannot_be_gone_on_with_is_refused(tmp_path, monkeypatch, damage):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
     model, data, config = make(steps=2)
-    train(model, data, config, 4, tmp_path, progress=False)
-    damage(tmp_path / CHECKPOINT)
-    with pytest.raises(ValueError, match=told):
-        train(model, data, config, 4, tmp_path, progress=False)
+    train(model, data, config, 4, tmp_path, "mine", progress=False)
+    harm, told = DAMAGES[damage]
+    harm(tmp_path / CHECKPOINT)
+    model, data, config = make(steps=2)
+    before = weights(model)
+    with pytest.raises(ValueError, match=told) as refusal:
+        train(model, data, config, 4, tmp_path, "mine", progress=False)
+    assert "\n" not in str(refusal.value)
     assert (tmp_path / CHECKPOINT).exists()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 # --- validation

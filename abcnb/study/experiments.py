@@ -6,7 +6,7 @@ An `Experiment` says everything that decides a model but the hardware; its diges
 import hashlib
 import json
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -25,6 +25,8 @@ from abcnb.training_data import TrainingData, width_of
 
 BIASES = ("none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "window", "by-hand", "calibrated")
 OF_STREAMS = ("none", "alibi", "by-hand", "calibrated")  # those that a decoder-only model may have
+WIDEST = 10_000  # digits that operands are padded to, or a window reaches; training would not fit long before
+LARGEST_SEED = 2**32 - 1  # batches, validation and calibration take the next ones
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class WindowConfig:
     sides: str = "past"
 
     def __post_init__(self):
+        if self.w > WIDEST:
+            raise ValueError(f"expected a window of w at most {WIDEST:,}, got {self.w:,}")
         cross_window(1, 1, self.w, self.sides)  # refuses what is no window
 
 
@@ -83,8 +87,10 @@ class Experiment:
     counters: CounterConfig | None = None
 
     def __post_init__(self):
-        if self.seed < 0:
-            raise ValueError(f"expected a seed of at least 0, got {self.seed}")
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise ValueError(f"expected a seed from 0 to {LARGEST_SEED}, got {self.seed}")
+        if self.width > WIDEST:
+            raise ValueError(f"expected a width of at most {WIDEST:,} digits, got {self.width:,}")
         task = self.get_task()
         self._check_data(task)
         if self.bias not in BIASES:
@@ -92,7 +98,7 @@ class Experiment:
         self._check_bias_of_architecture(task)
         if self.biased not in ("self", "cross", "both"):
             raise ValueError(f"expected biased as self, cross or both, got {self.biased!r}")
-        if set(self.biased_layers) - set(range(self.model.decoder_layers)):
+        if not all(0 <= layer < self.model.decoder_layers for layer in self.biased_layers):
             raise ValueError(
                 f"expected biased_layers among 0 to {self.model.decoder_layers - 1}, got {self.biased_layers}"
             )
@@ -145,11 +151,12 @@ class Experiment:
 
     def _check_data(self, task: Task) -> None:
         """Refuse a form, numbers or a width that the task does not have."""
-        task.layout(self.train_width, self.form)
         if not isinstance(task, RowTask):
+            task.layout(self.train_width, self.form)
             check_numbers(task, self.train_numbers, self.train_width)
             return
         RowSampler(task, self.train_width)
+        task.layout(self.train_width, self.form)
         if not self.in_one_stream or self.train_numbers != "even":
             raise ValueError(
                 f"expected a decoder-only model and train_numbers 'even' for {task.name}, whose output is in rows, "
@@ -237,9 +244,11 @@ def from_dict(kind: type, content: dict) -> Any:
     """A config dataclass from its JSON form.
 
     Raises:
-        ValueError: unknown or missing keys.
+        ValueError: no mapping, unknown or missing keys, or a value of another type.
     """
     hints = get_type_hints(kind)
+    if not isinstance(content, dict):
+        raise ValueError(f"expected the keys of {kind.__name__}, got {content!r}")
     unknown = sorted(set(content) - set(hints))
     if unknown:
         raise ValueError(f"expected keys among {', '.join(hints)}, got {unknown[0]!r}")
@@ -249,7 +258,19 @@ def from_dict(kind: type, content: dict) -> Any:
         if inner and isinstance(value, dict):
             value = from_dict(inner, value)
         values[name] = tuple(value) if isinstance(value, list) else value
+        if not _is_of(values[name], hints[name]):
+            wanted = getattr(hints[name], "__name__", str(hints[name]))
+            raise ValueError(f"expected {name} as {wanted}, got {value!r}")
     try:
         return kind(**values)
     except TypeError as error:
         raise ValueError(f"expected the keys of {kind.__name__}: {error}") from error
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that a config's field is declared with."""
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(type(part) is int for part in value)
+    if get_args(hint):
+        return any(_is_of(value, choice) for choice in get_args(hint))
+    return type(value) in ((int, float) if hint is float else (hint,))

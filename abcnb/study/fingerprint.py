@@ -14,8 +14,8 @@ import abcnb
 DECIDING = (
     "tokens", "layout", "stream", "tasks", "rows", "numbers", "row_numbers", "training_data", "hard_numbers",
     "testsets", "row_testsets", "biases", "lines", "counters", "distance_biases", "positions", "model_config", "layers",
-    "model", "decoder_only", "attention", "calibration", "counter_calibration", "lora", "training", "evaluation",
-    "pipeline",
+    "model", "decoder_only", "attention", "calibration", "counter_calibration", "lora", "checkpoints", "training",
+    "evaluation", "pipeline",
 )  # fmt: skip
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 

@@ -16,6 +16,7 @@ code is used unless a fresh one is asked for; it is then moved to `runs/supersed
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -31,13 +32,15 @@ import abcnb
 from abcnb import pipeline
 from abcnb.biases import NO_BIASES, Biases, limited
 from abcnb.calibration import AveragedAttention
+from abcnb.checkpoints import is_record
 from abcnb.counter_calibration import StreamAttention
 from abcnb.counters import StreamBias, by_hand
 from abcnb.decoder_only import stream_of
 from abcnb.devices import hardware, pick_device
 from abcnb.distance_biases import ALiBi
-from abcnb.evaluation import Score
-from abcnb.files import write_atomically
+from abcnb.evaluation import Score, check_request
+from abcnb.files import check_writable, write_atomically
+from abcnb.limits import check_dense
 from abcnb.lines import LineBias, windows
 from abcnb.model import Transformer
 from abcnb.study.experiments import Experiment, from_dict
@@ -46,6 +49,7 @@ from abcnb.training import CHECKPOINT
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
+ATTENTION = "attention.safetensors"
 BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
 SUPERSEDED = "superseded"
 # Parameters of position schemes by the names that weights were saved under before schemes were classes.
@@ -86,6 +90,19 @@ def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> l
     """(test set, length, samples) for both main test sets at each length; 0 samples leave one out."""
     sizes = (("random", samples), ("hard", hard_samples))
     return [(name, length, size) for length in lengths for name, size in sizes if size]
+
+
+def check_lengths(experiment: Experiment, lengths: Sequence[int], samples: int) -> None:
+    """Refuse, before anything is trained, tests that do not fit into memory.
+
+    Raises:
+        ValueError: says which length.
+    """
+    task = experiment.get_task()
+    for length in lengths:
+        check_request(task, length, samples)
+        if experiment.bias not in ("window", "by-hand", "calibrated"):
+            check_dense(length)
 
 
 @dataclass(frozen=True)
@@ -130,8 +147,22 @@ class Run:
         return Biases(selves, crosses)
 
     def attention(self) -> AveragedAttention | list[StreamAttention]:
-        """ABC: the averaged attention of the interpolating model; of a decoder-only one, of each shape."""
-        tensors = load_file(self.folder / "attention.safetensors")
+        """ABC: the averaged attention of the interpolating model; of a decoder-only one, of each shape.
+
+        Raises:
+            ValueError: the file is missing or damaged.
+        """
+        file = self.folder / ATTENTION
+        try:
+            return self._attention(load_file(file))
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"expected the averaged attention of a run in {file}, got: {reason}; "
+                f"remove {self.folder} and train again"
+            ) from None
+
+    def _attention(self, tensors: dict[str, torch.Tensor]) -> AveragedAttention | list[StreamAttention]:
         interpolation = self.experiment.interpolation
         if self.experiment.counters:
             task = interpolation.get_task()
@@ -188,13 +219,20 @@ class Run:
         model, data = self.model(device), self.experiment.data()
         (measured,) = pipeline.evaluate(model, data, [length], samples, test_set)
         measured = replace(measured, code=code, date=today())
-        with FileLock(self.folder / ".lock"):
-            if self.metrics != before:
-                raise ValueError(f"{self.folder} was trained again meanwhile: measure again")
-            scores = self._evaluations() | {f"{test_set} {length} {samples}": measured}
-            known = {"content": before.get("content", "")} | {key: asdict(score) for key, score in scores.items()}
-            write_atomically(self._evaluations_file, lambda name: name.write_text(json.dumps(known, indent=1)))
+        try:
+            self._keep(f"{test_set} {length} {samples}", measured, before)
+        except OSError as error:
+            print(f"Note: this score could not be kept in {self.folder}: {error}", file=sys.stderr)
         return measured
+
+    def _keep(self, key: str, measured: Score, metrics: dict) -> None:
+        """Remember a score of the weights that the metrics belong to."""
+        with FileLock(self.folder / ".lock"):
+            if self.metrics != metrics:
+                raise ValueError(f"{self.folder} was trained again meanwhile: measure again")
+            scores = self._evaluations() | {key: measured}
+            known = {"content": metrics.get("content", "")} | {key: asdict(score) for key, score in scores.items()}
+            write_atomically(self._evaluations_file, lambda name: name.write_text(json.dumps(known, indent=1)))
 
     @property
     def _evaluations_file(self) -> Path:
@@ -215,13 +253,25 @@ class Run:
                 return {}
             # The hard test set was once called `carry`, and scores had no fingerprint.
             return {
-                key.replace("carry ", "hard "): Score(**{"code": UNKNOWN} | content)
+                key.replace("carry ", "hard "): _score({"code": UNKNOWN} | content)
                 for key, content in known.items()
             }
-        except (json.JSONDecodeError, AttributeError, TypeError) as error:
+        except (ValueError, RecursionError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"expected scores as JSON in {self._evaluations_file}, got: {error}; delete it to measure again"
             ) from None
+
+
+def _score(content: dict) -> Score:
+    """A score from its JSON form; `worst_percent` may be none."""
+    score = Score(**content)
+    counts = (score.length, score.samples, score.correct, score.wrong_digits, score.digits)
+    texts = (score.code, score.date, score.worst_kind)
+    if not all(type(n) is int and n >= 0 for n in counts) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"no score: {content}")
+    if score.correct > score.samples or not isinstance(score.worst_percent, (int, float, type(None))):
+        raise TypeError(f"no score: {content}")
+    return score
 
 
 def content_hash(folder: Path, experiment: Experiment) -> str:
@@ -257,12 +307,24 @@ def load_run(folder: Path | str) -> Run:
         missing = [key for key in wanted if key not in run.metrics]
         if missing:
             raise ValueError(f"{METRICS} without {missing[0]!r}")
+        _check_metrics(run.metrics)
         if run.metrics.get("content") not in (None, content_hash(folder, run.experiment)):
             raise ValueError(f"{CONFIG} or {WEIGHTS} of another run than {METRICS}")
-    except (ValueError, RuntimeError, SafetensorError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, RuntimeError, OSError, SafetensorError, KeyError, AttributeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"expected a run of this version of abcnb in {folder}, got: {reason}") from error
     return run
+
+
+def _check_metrics(metrics: dict) -> None:
+    history = metrics["history"]
+    if not isinstance(history, list) or not history or not all(map(is_record, history)):
+        raise ValueError(f"{METRICS} with a history that is no list of validations")
+    kinds = {"steps": int, "seconds": (int, float), "parameters": int, "device": str, "hardware": str}
+    kinds |= {name: str for name in ("code", "date", "content") if name in metrics}
+    wrong = [name for name, kind in kinds.items() if not isinstance(metrics[name], kind)]
+    if wrong:
+        raise ValueError(f"{METRICS} with {wrong[0]} {metrics[wrong[0]]!r}")
 
 
 def run_of(experiment: Experiment, folder: Path) -> Run:
@@ -303,16 +365,18 @@ def fit(
 
     Raises:
         ValueError: the device is not there, or the stored run is damaged or another experiment's.
+        OSError: the folder cannot be written to, or its disk is full; what was trained is kept in the last checkpoint.
     """
     where, runs = pick_device(device), Path(runs)
     folder = runs / experiment.digest
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(runs / f".{experiment.digest}.lock"):
         if is_finished(folder):
+            _drop_checkpoint(folder)
             if not fresh or is_usable(experiment, runs, fresh):
                 return run_of(experiment, folder)
             _set_aside(folder)
-            folder.mkdir(exist_ok=True)
+        check_writable(folder)
         interpolation = experiment.interpolation
         base = fit(interpolation, runs, device, progress, listener, fresh) if interpolation else None
         code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
@@ -321,7 +385,8 @@ def fit(
         if (experiment.calibration or experiment.counters) and not (folder / CHECKPOINT).exists():
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
-        watch = {"folder": folder, "progress": progress, "on_validation": _steps_since(listener)}
+        watch = {"folder": folder, "owner": experiment.digest, "progress": progress}
+        watch["on_validation"] = _steps_since(listener)
         watch["label"] = f"{experiment.task} {experiment.method} seed {experiment.seed}"
         watch |= {"training": experiment.training, "seed": experiment.seed}
         data, biases = experiment.data(where), run.biases()
@@ -347,9 +412,14 @@ def fit(
         }
         content = json.dumps(metrics, indent=1)
         write_atomically(folder / METRICS, lambda name: name.write_text(content))
-        (folder / CHECKPOINT).unlink(missing_ok=True)
-        (folder / BEGUN).unlink(missing_ok=True)
+        _drop_checkpoint(folder)
     return run
+
+
+def _drop_checkpoint(folder: Path) -> None:
+    """Of a finished run, which needs none any more; it may have been killed before it came to this."""
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    (folder / BEGUN).unlink(missing_ok=True)
 
 
 def _begin(folder: Path, code: str, fresh: bool) -> str:
@@ -415,7 +485,7 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
         tensors = {shape.name: shape.weights for shape in found.attention}
     else:
         tensors = {"self": found.average.self_attention, "cross": found.average.cross_attention}
-    write_atomically(folder / "attention.safetensors", lambda name: save_file(tensors, name))
+    write_atomically(folder / ATTENTION, lambda name: save_file(tensors, name))
     for kind, biases in (("self", found.self_biases), ("cross", found.cross_biases)):
         for layer, bias in enumerate(biases):
             write_atomically(folder / f"{kind}-{layer}.json", bias.save)

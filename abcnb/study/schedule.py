@@ -13,11 +13,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from abcnb.files import check_writable
 from abcnb.study import results
 from abcnb.study.engines import Ended, Engine, Job
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import Run, is_usable, steps_to_do
+from abcnb.study.runs import Run, check_lengths, is_usable, steps_to_do
 
 ATTEMPTS = 2
 
@@ -123,13 +124,17 @@ def run_all(
     """
     if not tests:
         raise ValueError("expected at least one test, got none")
+    for e in wanted:
+        for _, length, samples in tests:
+            check_lengths(e, [length], samples)
     jobs = [Job(e, runs, tuple(tests), device, fresh) for e in dict.fromkeys(wanted)]
     attempts: dict[Job, int] = {}
     failures: list[str] = []
     failed: set[str] = set()
     console = Console(stderr=True, markup=False, highlight=False)
     try:
-        results.read(csv)  # a file that cannot take the results is refused before there are any
+        check_writable(csv.parent)  # what cannot take the results is refused before there are any
+        results.read(csv)
         results.read(results.learning_file(csv), results.VALIDATIONS)
         measured = {job: job.known() for job in jobs}
         known = [job for job in jobs if len(measured[job]) == len(job.tests)]

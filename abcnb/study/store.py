@@ -23,6 +23,7 @@ from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
 from abcnb.study.methods import settings_of
 from abcnb.study.runs import (
+    ATTENTION,
     METRICS,
     RUNS,
     WEIGHTS,
@@ -48,7 +49,12 @@ def commit_run(run: Run, models: Path) -> Path:
 
     Returns:
         The committed folder.
+
+    Raises:
+        ValueError: its averaged attention is damaged.
     """
+    if (run.folder / ATTENTION).exists():
+        run.attention()  # refuses a damaged one
     target, temporary = models / run.experiment.digest, models / f".{run.experiment.digest}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -59,8 +65,8 @@ def commit_run(run: Run, models: Path) -> Path:
     save_file(halved, temporary / WEIGHTS)
     metrics = json.dumps(run.metrics | {"content": content_hash(temporary, run.experiment)}, indent=1)
     (temporary / METRICS).write_text(metrics)
-    if (run.folder / "attention.safetensors").exists():
-        shutil.copy(run.folder / "attention.safetensors", temporary)
+    if (run.folder / ATTENTION).exists():
+        shutil.copy(run.folder / ATTENTION, temporary)
     shutil.rmtree(target, ignore_errors=True)
     temporary.rename(target)
     return target

@@ -66,7 +66,7 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
     """
     try:
         content = tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"expected TOML in {file}, got: {error}") from None
     _check_keys(content, _TOP, file, "")
     lengths, samples = content.get("lengths", list(LENGTHS)), content.get("samples", 10_000)
