@@ -6,8 +6,7 @@ Addition and Successor with lines are in a second round: the first missed its ba
 chosen on development seeds again.
 """
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from abcnb.calibration import CalibrationConfig
@@ -269,40 +268,6 @@ _PRESET_BUILDERS: dict[str, Callable[[Experiment, Method], Experiment]] = {
     "laptop": _laptop,
     "paper": _paper,
 }
-
-
-def seed_list(seeds: str | list[int]) -> list[int]:
-    """Seeds as a list, or as the text of one, which is what `papermill -p` passes.
-
-    Raises:
-        ValueError: not a list of whole numbers.
-    """
-    try:
-        found = json.loads(seeds) if isinstance(seeds, str) else list(seeds)
-    except (json.JSONDecodeError, TypeError):
-        found = None
-    if not isinstance(found, list) or not found or not all(type(seed) is int for seed in found):
-        raise ValueError(f"expected seeds as a list of whole numbers such as [0, 1], got {seeds!r}")
-    return found
-
-
-def name_list(names: str | list[str], allowed: Sequence[str], what: str) -> list[str]:
-    """Names as a list, or as text with commas between or around them, which is what `papermill -p` passes.
-
-    Args:
-        names: the list or its text: `addition,parity`, `["addition", "parity"]`.
-        allowed: the names there are.
-        what: what they name, for the message.
-
-    Raises:
-        ValueError: no name, or one that is not allowed.
-    """
-    text = names if isinstance(names, str) else ",".join(map(str, names))
-    found = [name.strip(" []\"'") for name in text.split(",")]
-    wrong = [name for name in found if name not in allowed]
-    if wrong:
-        raise ValueError(f"expected {what} among {', '.join(allowed)}, got {wrong[0]!r}")
-    return found
 
 
 def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) -> Experiment:

@@ -1,0 +1,119 @@
+"""What a person may write as a parameter of a notebook, checked before anything begins.
+
+`papermill -p samples 100 -p text 199` passes numbers where it can and text where it cannot, and names that a notebook
+does not have as well as those that it has.
+"""
+
+import ast
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from abcnb.devices import pick_device
+from abcnb.study.methods import PRESETS
+
+# The least that a whole number may be; what is not named may be 0.
+AT_LEAST_ONE = ("samples", "steps", "steps_with_lines", "longest")
+INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the one with the defaults
+WORDS = {"true": True, "false": False}
+
+
+def checked(namespace: dict[str, Any]) -> dict[str, Any]:
+    """A notebook's parameters, each of the type that it was declared with: `globals().update(checked(globals()))`.
+
+    Args:
+        namespace: the notebook's variables; its parameters are those declared with a type, `samples: int = 1000`.
+
+    Returns:
+        The parameters. Text that reads as a number is one where a number is declared, and the other way round; lists
+        stay as they were given (`seed_list`, `name_list`).
+
+    Raises:
+        ValueError: a parameter that the notebook does not have, a value of another kind or out of range, a device
+            that this machine does not have, or a folder of reports that is not there.
+    """
+    declared = namespace.get("__annotations__", {})
+    for name in _injected(namespace.get("In", [])):
+        if name not in declared:
+            raise ValueError(f"expected a parameter among {', '.join(declared)}, got {name!r}")
+    found = {name: _value(name, namespace[name], kind) for name, kind in declared.items()}
+    if "device" in found:
+        pick_device(found["device"])
+    if found.get("preset", "laptop") not in PRESETS:
+        raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {found['preset']!r}")
+    if found.get("reports_dir") and not Path(found["reports_dir"]).is_dir():
+        raise ValueError(f"expected reports_dir as a folder that is there, got {found['reports_dir']!r}")
+    return found
+
+
+def _injected(cells: Sequence[str]) -> list[str]:
+    """The names that papermill's cells assign."""
+    trees = [ast.parse(cell) for cell in cells if cell.startswith(INJECTED)]
+    return [target.id for tree in trees for part in tree.body for target in getattr(part, "targets", ())]
+
+
+def _value(name: str, value: Any, kind: type) -> Any:
+    if kind is list:
+        return value
+    try:
+        found = _converted(value, kind)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(f"expected {name} as {kind.__name__}, got {value!r}") from None
+    least = int(name in AT_LEAST_ONE)
+    if kind is int and found < least:
+        raise ValueError(f"expected {name} of at least {least}, got {found}")
+    return found
+
+
+def _converted(value: Any, kind: type) -> Any:
+    """A value, or the text of one, as a kind; ValueError or TypeError where it is none."""
+    if kind is bool:
+        found = WORDS.get(value.lower()) if isinstance(value, str) else value
+        if not isinstance(found, bool):
+            raise ValueError
+        return found
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise TypeError
+    found = kind(value)
+    if isinstance(value, float) and kind is int and found != value:
+        raise ValueError
+    if kind is float and math.isnan(found):
+        raise ValueError
+    return found
+
+
+def seed_list(seeds: int | str | list[int]) -> list[int]:
+    """Seeds as a list: of one, of several, or of the text of a list, which is what `papermill -p` passes.
+
+    Raises:
+        ValueError: not a list of whole numbers of at least 0.
+    """
+    text = f"[{seeds.strip(' []')}]" if isinstance(seeds, str) else seeds
+    try:
+        found = json.loads(text) if isinstance(text, str) else [text] if type(text) is int else list(text)
+    except (json.JSONDecodeError, TypeError):
+        found = []
+    if not found or not all(type(seed) is int and seed >= 0 for seed in found):
+        raise ValueError(f"expected seeds as a list of whole numbers such as [0, 1], got {seeds!r}")
+    return found
+
+
+def name_list(names: str | list[str], allowed: Sequence[str], what: str) -> list[str]:
+    """Names as a list, or as text with commas between or around them, which is what `papermill -p` passes.
+
+    Args:
+        names: the list or its text: `addition,parity`, `["addition", "parity"]`.
+        allowed: the names there are.
+        what: what they name, for the message.
+
+    Raises:
+        ValueError: no name, or one that is not allowed.
+    """
+    text = names if isinstance(names, str) else ",".join(map(str, names)) if isinstance(names, list) else str(names)
+    found = [name.strip(" []\"'") for name in text.split(",")]
+    wrong = [name for name in found if name not in allowed]
+    if wrong:
+        raise ValueError(f"expected {what} among {', '.join(allowed)}, got {wrong[0]!r}")
+    return found
