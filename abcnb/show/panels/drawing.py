@@ -127,7 +127,9 @@ class HeadMaps:
         self._maps: dict[str, list] = {"cross": [], "self": []}
         self._bars: list = []
         self._labelled: tuple = ()  # what the axes are labelled for
-        self._frame = self._background = None  # pixels: axes alone, and with what was shown last
+        # Pixels: the axes alone, with the colour bars, and with what was shown last.
+        self._frame = self._barred = self._background = None
+        self._scales: list = []
         for name, maps in self._maps.items():
             for number, head in enumerate(self.heads):
                 row, column = divmod(number, across)
@@ -191,8 +193,11 @@ class HeadMaps:
         labelled = (cross.shape, self_.shape, *(tuple(tokens or ()) for tokens in (source, fed, written)))
         if relabel := labelled != self._labelled:
             self._labelled, self._frame = labelled, None
-        for name, values, across in (("cross", cross, source), ("self", self_, fed)):
-            maps, scale = self._maps[name], shared or _scale([values], high)
+        scales = [shared or _scale([values], high) for values in (cross, self_)]
+        if relabel or scales != self._scales:
+            self._scales, self._barred = scales, None
+        for name, values, across, scale in zip(self._maps, (cross, self_), (source, fed), scales, strict=True):
+            maps = self._maps[name]
             for number, (head, (axis, image, mark)) in enumerate(zip(self.heads, maps, strict=True)):
                 self._fill(axis, image, values[head].numpy(), scale)
                 mark.set_visible(False)
@@ -220,11 +225,15 @@ class HeadMaps:
             self._frame = canvas.copy_from_bbox(self.figure.bbox)
             for artist in changing:
                 artist.set_visible(True)
-        canvas.restore_region(self._frame)
+        if self._barred is None:
+            canvas.restore_region(self._frame)
+            for bar in self._bars:
+                self.figure.draw_artist(bar)
+            self._barred = canvas.copy_from_bbox(self.figure.bbox)
+        canvas.restore_region(self._barred)
         for axis, image, _ in every:
             axis.draw_artist(image)
-        for artist in (*self._bars, self._title):
-            self.figure.draw_artist(artist)
+        self.figure.draw_artist(self._title)
 
     def _fill(self, axis, image, matrix: np.ndarray, scale: tuple[float, float]) -> None:
         image.set_data(np.ma.masked_invalid(_pooled(matrix, (self._row_inches, self._map_width))))
