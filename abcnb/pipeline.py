@@ -129,7 +129,7 @@ def interpolate(
         model: sizes and positions.
         training: steps, batch size, learning rate.
         seed: of initialisation, batches and dropout.
-        **watch: `progress`, `label`, `on_validation`, `folder`, `owner`, as of `training.train`.
+        **watch: `progress`, `label`, `on_validation`, `on_step`, `folder`, `owner`, as of `training.train`.
 
     Returns:
         The model in evaluation mode; its `history` holds the validations.

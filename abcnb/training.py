@@ -23,6 +23,7 @@ from abcnb.tasks import Batch
 
 CHECKPOINT = "checkpoint.safetensors"
 CHECKPOINT_SECONDS = 60.0
+TELL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ def train(
     label: str = "training",
     progress: bool = True,
     on_validation: Callable[[list[dict]], None] | None = None,
+    on_step: Callable[[int, float], None] | None = None,
 ) -> list[dict]:
     """Train a model in place.
 
@@ -143,8 +145,9 @@ def train(
         owner: whose training it is, such as an experiment's hash; a checkpoint of another one is refused.
         label: text of the progress bar.
         progress: show the bar.
-        on_validation: called after each validation with all records so far; what it raises stops the training,
-            which leaves a checkpoint.
+        on_validation: called after each validation with all records so far.
+        on_step: called with the steps done and the last loss, after the step that follows each quarter of a second and
+            after each validation. What it or `on_validation` raises stops the training, which leaves a checkpoint.
 
     Returns:
         One record for each validation: step, seconds, loss, exact_match (percent), digit_error_rate.
@@ -163,7 +166,7 @@ def train(
         kept = Checkpoint(Path(folder) / CHECKPOINT, owner, model, optimizer, generator) if folder else None
         before = kept.resume(config.steps, config.validate_every) if kept else Progress()
         step, history = before.step, list(before.history)
-        started = saved = time.monotonic()
+        started = saved = told = time.monotonic()
 
         def seconds() -> float:
             return before.seconds + time.monotonic() - started
@@ -179,18 +182,22 @@ def train(
                 loss = training_step(forward, optimizer, batch, config, step)
                 step += 1
                 bar.update()
-                if step % config.validate_every == 0 or step == config.steps:
+                validated = step % config.validate_every == 0 or step == config.steps
+                if validated:
                     record = {"step": step, "seconds": round(seconds(), 1), "loss": loss.item()}
                     history.append(record | _validate(model, validation))
                     bar.set_postfix(loss=f"{record['loss']:.4f}", exact=f"{history[-1]['exact_match']:.1f}%")
                     if not math.isfinite(record["loss"]):
                         raise ValueError(f"the loss is {record['loss']} at step {step}; lower learning_rate")
-                    if on_validation:
-                        try:
-                            on_validation(history)
-                        except BaseException:  # how a listener stops the training: nothing trained is lost
-                            save()
-                            raise
+                try:
+                    if on_validation and validated:
+                        on_validation(history)
+                    if on_step and (validated or time.monotonic() - told > TELL_SECONDS):
+                        on_step(step, loss.item())
+                        told = time.monotonic()
+                except BaseException:  # how a listener stops the training: nothing trained is lost
+                    save()
+                    raise
                 if time.monotonic() - saved > CHECKPOINT_SECONDS:
                     save()
                     saved = time.monotonic()

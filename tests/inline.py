@@ -13,7 +13,7 @@ class InlineEngine:
 
     def start(self, job):
         try:
-            self.over.append(Ended(job, job.work(lambda steps: None)))
+            self.over.append(Ended(job, job.work(lambda steps, loss: None)))
         except Exception as error:
             self.over.append(Ended(job, None, str(error)))
 

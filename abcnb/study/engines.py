@@ -66,8 +66,8 @@ class Job:
         except (ValueError, KeyError):  # a damaged file; working on the job says what is wrong with it
             return []
 
-    def work(self, listener: Callable[[int], None]) -> list[dict]:
-        """Do it, on one thread; returns its rows of scores. `listener` hears of steps done."""
+    def work(self, listener: Callable[[int, float], None]) -> list[dict]:
+        """Do it, on one thread; returns its rows of scores. `listener` hears of steps done and the loss."""
         torch.set_num_threads(1)
         run = fit(self.experiment, self.runs, self.device, progress=False, listener=listener, fresh=self.fresh)
         where = pick_device(self.device)
@@ -100,7 +100,7 @@ class Engine(Protocol):
     def stop(self) -> None: ...
 
 
-def _logged(job: Job, listener: Callable[[int], None]) -> list[dict]:
+def _logged(job: Job, listener: Callable[[int, float], None]) -> list[dict]:
     """Work on a job with its output and a traceback in its log."""
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with job.log.open("a", buffering=1) as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
@@ -134,7 +134,7 @@ def _end_with_parent() -> None:
 def _process(job: Job, connection: Connection) -> None:
     _end_with_parent()
     try:
-        rows = _logged(job, connection.send)
+        rows = _logged(job, lambda steps, _: connection.send(steps))
     except Exception as error:
         connection.send(_problem(error))
     else:
@@ -328,7 +328,7 @@ class _Board:
 
 
 def _ray_task(job: Job, board: Any) -> list[dict]:
-    return _logged(job, lambda steps: board.add.remote(job, steps))
+    return _logged(job, lambda steps, _: board.add.remote(job, steps))
 
 
 def open_engine(name: str = "local", workers: int = 0, address: str = "", gpu_share: float = 0.0) -> Engine:

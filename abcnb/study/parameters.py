@@ -111,7 +111,9 @@ def name_list(names: str | list[str], allowed: Sequence[str], what: str) -> list
     Raises:
         ValueError: no name, or one that is not allowed.
     """
-    text = names if isinstance(names, str) else ",".join(map(str, names)) if isinstance(names, list) else str(names)
+    text = (
+        names if isinstance(names, str) else ",".join(map(str, names)) if isinstance(names, list) else str(names)
+    )
     found = [name.strip(" []\"'") for name in text.split(",")]
     wrong = [name for name in found if name not in allowed]
     if wrong:

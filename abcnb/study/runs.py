@@ -347,7 +347,7 @@ def fit(
     runs: Path | str,
     device: str = "auto",
     progress: bool = True,
-    listener: Callable[[int], None] | None = None,
+    listener: Callable[[int, float], None] | None = None,
     fresh: bool = False,
 ) -> Run:
     """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
@@ -359,8 +359,8 @@ def fit(
         runs: the folder of all runs.
         device: `auto`, `cpu` or `cuda`.
         progress: show progress bars.
-        listener: called at each validation with the number of steps done since its last call; what it raises
-            stops the training, which leaves a checkpoint.
+        listener: called a few times a second with the number of steps done since its last call and the last loss;
+            what it raises stops the training, which leaves a checkpoint.
         fresh: set aside a run that other code trained, and train it anew.
 
     Raises:
@@ -386,7 +386,7 @@ def fit(
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
         watch = {"folder": folder, "owner": experiment.digest, "progress": progress}
-        watch["on_validation"] = _steps_since(listener)
+        watch["on_step"] = _steps_since(listener)
         watch["label"] = f"{experiment.task} {experiment.method} seed {experiment.seed}"
         watch |= {"training": experiment.training, "seed": experiment.seed}
         data, biases = experiment.data(where), run.biases()
@@ -450,14 +450,14 @@ def code_of(folder: Path) -> str:
         return UNKNOWN
 
 
-def _steps_since(listener: Callable[[int], None] | None) -> Callable[[list[dict]], None] | None:
-    """A listener for one training that passes on how many steps were done since it last heard."""
+def _steps_since(listener: Callable[[int, float], None] | None) -> Callable[[int, float], None] | None:
+    """A listener for one training that passes on how many steps were done since it last heard, and the loss."""
     heard = 0
 
-    def hear(history: list[dict]) -> None:
+    def hear(step: int, loss: float) -> None:
         nonlocal heard
-        done, heard = history[-1]["step"] - heard, history[-1]["step"]
-        listener(done)
+        done, heard = step - heard, step
+        listener(done, loss)
 
     return hear if listener else None
 

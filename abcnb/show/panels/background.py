@@ -60,7 +60,7 @@ class BackgroundTraining(threading.Thread):
         self._heard: list[tuple[float, int]] = []
 
     def ask_to_stop(self) -> None:
-        """Let it end at its next validation, or after the length that is being tested."""
+        """Let it end within a second of training, or after the length that is being tested."""
         self._stop_asked.set()
 
     def run(self) -> None:
@@ -97,14 +97,14 @@ class BackgroundTraining(threading.Thread):
         self._on_progress(0, self._total, "training")
         return fit(self.experiment, self.runs, self.device, progress=False, listener=self._listen)
 
-    def _listen(self, steps: int) -> None:
+    def _listen(self, steps: int, loss: float) -> None:
         self._done += steps
-        self._heard.append((time.monotonic(), self._done))
+        self._heard = [*self._heard[:1], (time.monotonic(), self._done)]
         (first, before), (now, done) = self._heard[0], self._heard[-1]
         left = ""
         if done > before and len(self._heard) > 1:
             left = f", {time_left((now - first) / (done - before) * max(0, self._total - done))} left"
-        self._on_progress(done, self._total, f"step {done} of {self._total}{left}")
+        self._on_progress(done, self._total, f"step {done} of {self._total}, loss {loss:.3f}{left}")
         self._heed()
 
     def _heed(self) -> None:

@@ -310,11 +310,11 @@ class CalibrationPanel(Panel):
         self.training.start()
 
     def stop(self) -> None:
-        """Ask the training to stop at its next validation."""
+        """Ask the training to stop, which it does within a second, or after the length that is being tested."""
         if self.training is not None and self.training.is_alive():
             self.training.ask_to_stop()
             self.stop_button.disabled = True
-            self.status.value = "stopping at the next validation"
+            self.status.value = "stopping"
 
     def show_progress(self, done: int, total: int, text: str) -> None:
         """Show how many steps of how many are done, and a line for the reader."""
