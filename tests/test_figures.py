@@ -356,3 +356,13 @@ def test_the_hero_says_what_is_missing(repository, tmp_path):
     with pytest.raises(ValueError, match="expected measured results"):
         hero.write_hero(tmp_path, tmp_path / "hero.png")
     assert not (tmp_path / "hero.png").exists()
+
+
+def test_a_square_of_shapes_outlines_what_was_trained_on():
+    table = pd.DataFrame([[100.0, 90.0, 50.0], [80.0, 70.0, 0.0]], index=[2, 6], columns=[3, 6, 20])
+    figure = figures.exact_match_by_shape(table, 6, "title")
+    axis = figure.axes[0]
+    assert axis.collections[0].get_array().reshape(2, 3).tolist() == table.values.tolist()
+    (corner,) = axis.patches
+    assert (corner.get_xy(), corner.get_width(), corner.get_height()) == ((0, 0), 2, 2)
+    assert [text.get_text() for text in axis.texts] == ["100", "90", "50", "80", "70", "0"]

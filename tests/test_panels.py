@@ -5,13 +5,16 @@ import base64
 import pytest
 import torch
 
-from abcnb.show.panels import attention_panel, calibration_panel, tasks_panel, window_panel
+from abcnb.show.panels import attention_panel, calibration_panel, rows_panel, tasks_panel, window_panel
 from abcnb.show.panels.attention import answer
 from abcnb.show.panels.drawing import MOST_TOKENS
 from abcnb.show.panels.offline import PANEL_MIME
+from abcnb.show.panels.rows import written_rows
 from abcnb.show.panels.tasks import column_kinds, example_input, written_input
 from abcnb.show.panels.windows import window_of
-from abcnb.study.runs import load_run
+from abcnb.study.methods import experiment
+from abcnb.study.predictions import predict
+from abcnb.study.runs import fit, load_run
 from abcnb.tasks import TASKS, get_task
 from tests.little import ONE_ROW, calibrated_run
 
@@ -163,3 +166,36 @@ def test_mime_bundles_hold_the_view_a_picture_and_a_line(run, runs):
     still = panel._repr_mimebundle_()["image/png"]
     panel.kappa["cross"].value = 0.1
     assert panel._repr_mimebundle_()["image/png"] == still
+
+
+# --- outputs in rows
+
+
+@pytest.fixture(scope="module")
+def product_run(runs):
+    return fit(experiment("multiplication", "vanilla", "smoke"), runs, "cpu", progress=False)
+
+
+def test_the_rows_panel_shows_what_the_model_writes(product_run, monkeypatch):
+    model, data = product_run.model(), product_run.experiment.data()
+    found = rows_panel(model, data, "12*34")
+    assert predict(product_run, "12*34", "cpu").answer in found.table.value and "408" in found.table.value
+    assert bytes(found.picture.value).startswith(PNG) and "rows wrong" in found.table.value and found.text == ""
+    before = found.picture.value
+    _, true = written_rows(model, data.task, "21*2")
+    monkeypatch.setattr("abcnb.show.panels.rows.written_rows", lambda *_: (true, true))
+    found.input.value = "21*2"
+    assert "all 2 rows right" in found.table.value and found.picture.value != before
+
+
+def test_the_rows_panel_refuses_what_it_cannot_write(product_run, run):
+    model, data = product_run.model(), product_run.experiment.data()
+    found = rows_panel(model, data, "12*34")
+    found.input.value = "12+34"
+    assert "expected" in found.text and found.results.layout.display == "none"
+    found.input.value = f"{10**59}*{10**59}"
+    assert found.text == "expected an output of at most 2,000 tokens here, got one of 7,441"
+    found.input.value = "12345678901234567890*12345678901234567890"
+    assert "are not drawn" in found.text and found.picture.layout.display == "none"
+    with pytest.raises(ValueError, match="expected a task whose output is in rows, got addition"):
+        rows_panel(run.model(), run.experiment.data(), "1+2")

@@ -7,8 +7,9 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from abcnb.show.style import line_style, line_styles, mark_training_length, themed
+from abcnb.show.style import COLOURMAP, KEPT, line_style, line_styles, mark_training_length, themed
 
 
 def draw_accuracy(
@@ -219,4 +220,26 @@ def number_lengths(table: pd.DataFrame, title: str) -> Figure:
     axis.set(xlabel="length (digits)", ylabel="numbers (%)", title=title)
     axis.legend(frameon=False, title=None)
     sns.despine(figure)
+    return figure
+
+
+@themed
+def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figure:
+    """Percent exact match over a square of shapes, such as terms and digits, with the training corner outlined.
+
+    Args:
+        table: index and columns are the two sizes, ascending; values in percent.
+        trained: the largest size that was trained on, in both directions.
+        title: of the figure.
+    """
+    side = 0.72 * max(table.shape)
+    figure, axis = plt.subplots(figsize=(side + 1.6, side + 0.4), layout="constrained")
+    sns.heatmap(
+        table, annot=True, fmt=".4g", vmin=0, vmax=100, cmap=COLOURMAP, linewidths=1, ax=axis,
+        annot_kws={"fontsize": 9}, cbar_kws={"label": "exact match (%)"},
+    )  # fmt: skip
+    inside = [int((sizes <= trained).sum()) for sizes in (table.columns, table.index)]
+    axis.add_patch(Rectangle((0, 0), *inside, fill=False, color=KEPT, linewidth=3, clip_on=False))
+    axis.set_title(title)
+    axis.tick_params(rotation=0, length=0)
     return figure
