@@ -1,13 +1,14 @@
 # make reproduce   install, train, calibrate, retrain, evaluate; print the table (15 to 25 minutes)
 # make reports     execute the notebooks that are not current, write reports/html/
 # make test        run the tests, two at a time
+# make attack      kill, damage and fill up what the tests leave alone (some minutes)
 # make lint        ruff
 # make lab         JupyterLab on notebooks/
 
 PYTHON ?= python3.11
 BIN := .venv/bin
 
-.PHONY: reproduce reports test lint lab
+.PHONY: reproduce reports test attack lint lab
 
 # Each target installs what it needs: the package alone, with the notebooks, or with everything.
 .venv/package: EXTRAS =
@@ -27,6 +28,9 @@ reports: .venv/notebooks
 
 test: .venv/everything
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+attack: .venv/everything
+	$(BIN)/python -m pytest -m attack -rP tests/test_attacks.py
 
 lint: .venv/everything
 	$(BIN)/ruff format --check .
