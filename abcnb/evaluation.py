@@ -194,7 +194,7 @@ def evaluate_kinds(
         ValueError: an unknown test set, or a length or sample count below 1.
     """
     check_request(task, length, samples)
-    kinds = _padded(task, length, samples, test_set, least_width)
+    kinds = test_inputs(task, length, samples, test_set, least_width)
     return {
         kind: score(length, count_errors(model, task, operands, form), task, operands)
         for kind, operands in kinds.items()
@@ -208,15 +208,16 @@ def check_request(task: Task, length: int, samples: int) -> None:
         ValueError: says what was expected and what came.
     """
     check_test_request(length, samples)
-    digits = length * math.log(task.length_base) / math.log(task.base)
+    digits, operands = length * math.log(task.length_base) / math.log(task.base), task.operands
     if isinstance(task, RowTask):
         check_test(1, 2 * length**2, 1)  # the rows of one output
-        digits = max(digits, 1) * (length if isinstance(task, ManyAddition) else 2)
-    most = task.base ** min(digits * task.operands, 30)  # there are no more samples than that
-    check_test(min(samples, int(most)), digits, task.operands)
+        operands = length if isinstance(task, ManyAddition) else 2
+    most = task.base ** min(digits * operands, 30)  # there are no more samples than that
+    check_test(min(samples, int(most)), digits, operands)
 
 
-def _padded(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
+def test_inputs(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
+    """Operands of each kind of a test set, padded as `evaluate_kinds` pads them."""
     usual = task.digits_at(length) + 1
     return {
         kind: task.widened(operands, max(usual, least_width) + operands[0].shape[1] - usual)
@@ -241,7 +242,7 @@ def wrong_by_step(
     check_request(task, length, samples)
     model.eval()
     wrong = torch.zeros(0, dtype=torch.long)
-    for operands in _padded(task, length, samples, test_set, least_width).values():
+    for operands in test_inputs(task, length, samples, test_set, least_width).values():
         for part in zip(*(operand.split(SAMPLES_BY_STEP) for operand in operands), strict=True):
             batch = task.batch(tuple(operand.to(model.device) for operand in part), form)
             found = (model.predictions(batch) != batch.target).sum(0).cpu()

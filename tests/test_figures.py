@@ -366,3 +366,9 @@ def test_a_square_of_shapes_outlines_what_was_trained_on():
     (corner,) = axis.patches
     assert (corner.get_xy(), corner.get_width(), corner.get_height()) == ((0, 0), 2, 2)
     assert [text.get_text() for text in axis.texts] == ["100", "90", "50", "80", "70", "0"]
+
+
+def test_marked_cells_of_an_attention_map_are_outlined():
+    figure = figures.attention_maps(torch.rand(2, 3, 4), "title", marked=[(0, 3), (2, 1)])
+    for axis in figure.axes[:2]:
+        assert [patch.get_xy() for patch in axis.patches] == [(3, 0), (1, 2)]

@@ -1,13 +1,16 @@
 """Maps: attention weights, biases and what source columns are."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 import torch
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from abcnb.layout import NO_PLACE, Layout
-from abcnb.show.style import CLOSED, COLOURMAP, themed
+from abcnb.show.style import CLOSED, COLOURMAP, KEPT, themed
 
 
 def _head_grid(heads: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
@@ -33,7 +36,11 @@ def _tick_every(axis, source: str | None, columns: int, rows: int) -> None:
 
 @themed
 def attention_maps(
-    attention: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column"
+    attention: torch.Tensor,
+    title: str,
+    source: str | None = None,
+    columns_are: str = "source column",
+    marked: Sequence[tuple[int, int]] = (),
 ) -> Figure:
     """Heat maps of attention weights, one per head, on one colour scale.
 
@@ -42,6 +49,7 @@ def attention_maps(
         title: of the figure.
         source: the source's characters, or one stand-in per column, as tick labels.
         columns_are: label of the columns.
+        marked: cells to outline, as (row, column).
     """
     heads, rows, columns = attention.shape
     figure, axes = _head_grid(heads, min(max(2.4, 0.16 * columns), 2.9), min(max(2.0, 0.18 * rows), 2.6))
@@ -56,6 +64,8 @@ def attention_maps(
             cbar=last,
             cbar_kws={"label": "weight"},
         )
+        for row, column in marked:
+            axis.add_patch(Rectangle((column, row), 1, 1, fill=False, color=KEPT, linewidth=1))
         _tick_every(axis, source, columns, rows)
         axis.set(title=f"head {head}", xlabel=columns_are, ylabel="output step")
     figure.suptitle(title)
