@@ -15,6 +15,7 @@ from abcnb.devices import hardware
 from abcnb.evaluation import count_errors_in_chunks, wrong_tokens
 from abcnb.layout import natural_layout
 from abcnb.lines import Line, LineBias, self_window
+from abcnb.model import Transformer
 from abcnb.positions import sinusoid
 from abcnb.study.cost import forward_flops
 from abcnb.study.experiments import Experiment
@@ -22,11 +23,12 @@ from abcnb.study.methods import experiment
 from abcnb.study.reproduction import MAIN_TASKS
 from abcnb.study.runs import is_finished, load_run, new_model, written_biases
 from abcnb.tasks import Batch
-from abcnb.testsets import random_operands
+from abcnb.testsets import random_operands, test_cases
 from abcnb.training import optimizer_of, training_step
 
 GEMM_SIZE, EXACT_MATCHES = 1024, 256
 OPEN_CELLS = ((60, 256), (600, 32), (2000, 4))  # digits and samples of exact match along open cells
+OPEN_ROWS = ((6, 64), (20, 8), (40, 2))  # the same for sums in one stream: terms, which are their digits too
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
@@ -90,28 +92,45 @@ def bench_exact_match() -> str:
 
 
 def bench_open_cells(length: int, samples: int) -> str:
-    """Exact match of Addition along open cells only, against the whole attention matrix, and what share of the matrix
-    rate its products take."""
+    """Exact match of Addition along open cells only, against the whole attention matrix."""
     e, own, cross = _lined_addition()
     task, model = e.get_task(), new_model(e, Biases((own,), (cross,))).eval()
     operands = random_operands(task, length, samples)
     batch = task.batch(operands, e.form)
     rows, columns = batch.layout.rows, len(batch.layout)
     products = forward_flops(e, rows - 1) - 4 * e.model.decoder_layers * rows * (rows + columns) * e.model.d_model
-    timed = [
-        (
-            seconds(lambda: count_errors_in_chunks(model, task, operands, e.form), 3),
-            seconds(lambda: wrong_tokens(model, batch), 3),
-            gemm_rate(),
-        )
-        for _ in range(3)
-    ]
-    opened, whole, rate = (sorted(column)[1] for column in zip(*timed, strict=True))
-    share = samples * products / opened / rate
+    return f"exact match of {samples} × {length:,} digits: " + _open_against_whole(
+        lambda: count_errors_in_chunks(model, task, operands, e.form),
+        lambda: wrong_tokens(model, batch),
+        samples * rows,
+        samples * products,
+    )
+
+
+def bench_open_rows(length: int, samples: int) -> str:
+    """Exact match of sums of many terms in one stream along open cells only, against the whole attention matrix."""
+    e = experiment("many-addition", "abs-place")
+    task, model = e.get_task(), new_model(e, written_biases(e)).eval()
+    batch = task.batch(test_cases(task, length, samples, "random")["random"])
+    tokens = len(batch.layout)
+    products = forward_flops(e, length) - 4 * e.model.decoder_layers * tokens**2 * e.model.d_model
+    return f"exact match of {samples} × {length} terms of {length} digits in one stream: " + _open_against_whole(
+        lambda: model.predictions(batch),
+        lambda: Transformer.predictions(model, batch),
+        samples * tokens,
+        samples * products,
+    )
+
+
+def _open_against_whole(
+    opened: Callable[[], object], whole: Callable[[], object], tokens: int, products: int
+) -> str:
+    """Two ways of one evaluation, and what share of the matrix rate the products of the first take."""
+    timed = [(seconds(opened, 3), seconds(whole, 3), gemm_rate()) for _ in range(3)]
+    few, all_, rate = (sorted(column)[1] for column in zip(*timed, strict=True))
     return (
-        f"exact match of {samples} × {length:,} digits: along open cells {opened:.2f} s "
-        f"({1e6 * opened / rows / samples:.0f} µs a token, products at {100 * share:.0f}% of the GEMM rate), "
-        f"over the whole matrix {whole:.2f} s: {whole / opened:.1f}×"
+        f"along open cells {few:.2f} s ({1e6 * few / tokens:.0f} µs a token, products at "
+        f"{100 * products / few / rate:.0f}% of the GEMM rate), over the whole matrix {all_:.2f} s: {all_ / few:.1f}×"
     )
 
 
@@ -198,7 +217,7 @@ def bench(runs: Path, seed: int = 0) -> str:
     torch.set_num_threads(1)
     try:
         parts = [bench_calibration(), bench_exact_match(), *(bench_open_cells(*size) for size in OPEN_CELLS)]
-        parts += [bench_training_step(), *whole_jobs(runs, seed)]
+        parts += [*(bench_open_rows(*size) for size in OPEN_ROWS), bench_training_step(), *whole_jobs(runs, seed)]
         return "\n".join([hardware(torch.device("cpu")), *parts])
     finally:
         torch.set_num_threads(threads)
