@@ -2,13 +2,15 @@
 # make reports     execute the notebooks that are not current, write reports/html/
 # make test        run the tests, two at a time
 # make attack      kill, damage and fill up what the tests leave alone (some minutes)
+# make soak        an hour of random work, memory and files counted (MINUTES=60)
 # make lint        ruff
 # make lab         JupyterLab on notebooks/
 
 PYTHON ?= python3.11
+MINUTES ?= 60
 BIN := .venv/bin
 
-.PHONY: reproduce reports test attack lint lab
+.PHONY: reproduce reports test attack soak lint lab
 
 # Each target installs what it needs: the package alone, with the notebooks, or with everything.
 .venv/package: EXTRAS =
@@ -31,6 +33,9 @@ test: .venv/everything
 
 attack: .venv/everything
 	$(BIN)/python -m pytest -m attack -rP tests/test_attacks.py
+
+soak: .venv/everything
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 lint: .venv/everything
 	$(BIN)/ruff format --check .

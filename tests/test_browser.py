@@ -1,20 +1,9 @@
 """What a person sees: the calibration panel in JupyterLab, and on a report's page without a network."""
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from abcnb.show import cleaning, reports
-
-CHROMIUM = shutil.which("chromium")
-TOKEN = "of-this-test"
+from tests.lab import CHROMIUM, KAPPA, panel_notebook, serve, start_panel
 
 pytestmark = [
     pytest.mark.browser,
@@ -48,68 +37,11 @@ def open_page(browser):
         context.close()
 
 
-def panel_notebook(preset="laptop", runs_dir=""):
-    """A small notebook that shows the calibration panel of a run that it trains."""
-    parameters = (
-        f'preset = "{preset}"  # smoke, laptop or paper\nruns_dir = "{runs_dir}"  # folder of trained models'
-    )
-    shown = """from pathlib import Path
-
-from abcnb.show.panels import calibration_panel
-from abcnb.study.methods import experiment
-from abcnb.study.runs import fit
-
-runs = Path(runs_dir)
-run = fit(experiment("addition", "abc-places", preset), runs, "cpu", progress=False)
-calibration_panel(run, runs, "cpu", 20)"""
-    cells = [
-        new_markdown_cell("# 5 · A panel\n\n**Question.** Does it move where $\\kappa > 1$?"),
-        new_code_cell(parameters, metadata={"tags": ["parameters"]}),
-        new_markdown_cell("## The panel\n\n$$d_l = \\sum_{(i,j) \\in l} \\bar{A}_{i,j}$$"),
-        new_code_cell(shown),
-    ]
-    return new_notebook(cells=cells, metadata=cleaning.KERNEL)
-
-
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """The address of JupyterLab on the small notebook."""
-    folder = tmp_path_factory.mktemp("lab")
-    cleaning.write(panel_notebook("smoke", folder / "runs"), folder / "shown" / "05_panel.ipynb")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = {
-        "ServerApp.ip": "127.0.0.1",
-        "ServerApp.port": port,
-        "ServerApp.port_retries": 0,
-        "IdentityProvider.token": TOKEN,
-        "ServerApp.root_dir": folder / "shown",
-        "ServerApp.open_browser": False,
-        "ServerApp.allow_root": True,
-    }
-    command = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
-    places = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
-    with open(folder / "lab.log", "w") as log:
-        server = subprocess.Popen(command, env=os.environ | places, stdout=log, stderr=log)
-        try:
-            address = f"http://127.0.0.1:{port}"
-            wait_for(f"{address}/api/status?token={TOKEN}", server, folder / "lab.log")
-            yield f"{address}/lab/tree/05_panel.ipynb?token={TOKEN}"
-        finally:
-            server.terminate()
-            server.wait(20)
-
-
-def wait_for(address, server, log, seconds=60):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            urllib.request.urlopen(address, timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+    with serve(tmp_path_factory.mktemp("lab")) as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -136,13 +68,8 @@ def change_after(page, read, act, enough=any):
 
 def test_the_panel_answers_in_jupyterlab(lab, open_page):
     page, _ = open_page(height=1400)
-    page.goto(lab)
-    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    kappa = page.locator(".widget-slider", has=page.get_by_text("κ cross", exact=True)).first
-    kappa.wait_for(timeout=120_000)
-    kappa.scroll_into_view_if_needed()
+    start_panel(page, lab)
+    kappa = page.locator(".widget-slider", has=page.get_by_text(KAPPA, exact=True)).first
     panel = page.locator(".jp-OutputArea-output", has=kappa).first
     picture, table = panel.locator("img.widget-image").first, panel.locator("table").first
 
