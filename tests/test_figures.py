@@ -372,3 +372,13 @@ def test_marked_cells_of_an_attention_map_are_outlined():
     figure = figures.attention_maps(torch.rand(2, 3, 4), "title", marked=[(0, 3), (2, 1)])
     for axis in figure.axes[:2]:
         assert [patch.get_xy() for patch in axis.patches] == [(3, 0), (1, 2)]
+
+
+def test_coinciding_lines_all_show():
+    """Each is narrower than those below it, and so are its markers."""
+    styles = list(style.nested_styles(map(str, range(8))).values())
+    for below, above in zip(styles, styles[1:], strict=False):
+        assert below["linewidth"] > above["linewidth"] and below["markersize"] > above["markersize"]
+    assert {key: style.line_style(3)[key] for key in ("color", "marker", "linestyle")} == {
+        key: styles[3][key] for key in ("color", "marker", "linestyle")
+    }

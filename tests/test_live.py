@@ -14,7 +14,7 @@ from abcnb.study.methods import experiment
 
 RECORDS = [
     {"step": 25, "seconds": 2.1, "loss": 1.9, "exact_match": 0.5, "digit_error_rate": 0.6},
-    {"step": 50, "seconds": 4.4, "loss": 0.2, "exact_match": 99.996, "digit_error_rate": 0.0},
+    {"step": 50, "seconds": 4.4, "loss": 0.1, "exact_match": 99.996, "digit_error_rate": 0.0},
 ]
 
 
@@ -27,8 +27,9 @@ def test_the_line_tells_what_the_last_validation_found():
 def test_the_figure_holds_both_curves():
     exact, loss = learning_curve(RECORDS, "two records").axes
     assert [line.get_xydata().tolist() for line in exact.lines] == [[[25, 0.5], [50, 99.996]]]
-    assert [line.get_xydata().tolist() for line in loss.lines] == [[[25, 1.9], [50, 0.2]]]
+    assert [line.get_xydata().tolist() for line in loss.lines] == [[[25, 1.9], [50, 0.1]]]
     assert (exact.get_ylim(), loss.get_yscale()) == ((-3, 103), "log")
+    assert learning_curve([record | {"loss": 0.1} for record in RECORDS], "flat").axes[1].get_yscale() == "linear"
 
 
 def test_it_watches_a_training_and_says_nothing_where_there_is_no_kernel(capfd):

@@ -55,7 +55,10 @@ def learning_curve(history: list[dict], title: str) -> Figure:
         axis.set(xlabel="optimizer steps", xlim=(0, None))
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
     figure.axes[0].set(ylabel="validation exact match (%)", ylim=(-3, 103))
-    figure.axes[1].set(ylabel="training loss", yscale="log")
+    losses = [record["loss"] for record in history]
+    # On a logarithmic axis that spans less than a decade the ticks cannot be read.
+    scale = "log" if max(losses) > 10 * min(losses) > 0 else "linear"
+    figure.axes[1].set(ylabel="training loss", yscale=scale)
     figure.suptitle(title)
     sns.despine(figure)
     return figure

@@ -40,6 +40,16 @@ def line_styles(names: Iterable[str]) -> dict[str, dict]:
     return {name: line_style(number) for number, name in enumerate(dict.fromkeys(names))}
 
 
+def nested_styles(names: Iterable[str]) -> dict[str, dict]:
+    """`line_styles`, the first line the widest and with the largest markers, so that coinciding lines all show."""
+    styles = line_styles(names)
+    for later, style in enumerate(reversed(styles.values())):
+        style.update(
+            linewidth=1.4 + 4 * later / max(4, len(styles)), markersize=4.5 + 8 * later / max(4, len(styles))
+        )
+    return styles
+
+
 def themed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     """A function that draws a figure, made to draw it in this theme; the reader's settings are then put back."""
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from abcnb.show.style import COLOURMAP, KEPT, line_style, line_styles, mark_training_length, themed
+from abcnb.show.style import COLOURMAP, KEPT, line_style, line_styles, mark_training_length, nested_styles, themed
 
 
 def draw_accuracy(
@@ -25,7 +25,7 @@ def draw_accuracy(
         train_length: the longest length whose every number may be trained on, marked.
         styles: name of a method to the style of its line, in the order of the legend; None gives each its own.
     """
-    for method, style in (styles or line_styles(table["method"])).items():
+    for method, style in (styles or nested_styles(table["method"])).items():
         group = table[table["method"] == method]
         if group.empty:
             continue
@@ -56,7 +56,7 @@ def accuracy_by_length(
             table when None.
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
-    draw_accuracy(axis, table, train_length, line_styles(styles or table["method"]))
+    draw_accuracy(axis, table, train_length, nested_styles(styles or table["method"]))
     handles, names = axis.get_legend_handles_labels()
     single = _of_one_seed(table)
     if single == set(names):
@@ -86,9 +86,9 @@ def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
         title: of the figure.
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
-    for i, (name, history) in enumerate(histories.items()):
+    for (name, history), style in zip(histories.items(), nested_styles(histories).values(), strict=True):
         steps, exact = [r["step"] for r in history], [r["exact_match"] for r in history]
-        axis.plot(steps, exact, label=name, markersize=4.5, **line_style(i))
+        axis.plot(steps, exact, label=name, **style)
     axis.set(xlabel="optimizer steps", ylabel="validation exact match (%)", ylim=(-3, 103), title=title)
     figure.legend(frameon=False, loc="outside right center")
     sns.despine(figure)
