@@ -1,6 +1,7 @@
 """What is drawn is what was given: data of lines and maps, colour limits, closed cells, marks."""
 
 import io
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -377,7 +378,7 @@ def test_marked_cells_of_an_attention_map_are_outlined():
 def test_coinciding_lines_all_show():
     """Each is narrower than those below it, and so are its markers."""
     styles = list(style.nested_styles(map(str, range(8))).values())
-    for below, above in zip(styles, styles[1:], strict=False):
+    for below, above in pairwise(styles):
         assert below["linewidth"] > above["linewidth"] and below["markersize"] > above["markersize"]
     assert {key: style.line_style(3)[key] for key in ("color", "marker", "linestyle")} == {
         key: styles[3][key] for key in ("color", "marker", "linestyle")

@@ -10,6 +10,8 @@ from abcnb.calibration import calibrate_attention
 from abcnb.lines import DIRECTION_NAMES
 from abcnb.show.panels import calibration_panel
 from abcnb.show.panels.calibration import TESTED_LENGTHS, longest_trained, setting_name
+from abcnb.study import results
+from abcnb.study.methods import settings_of
 from abcnb.study.runs import load_run
 from abcnb.tasks import get_task
 from tests.little import PLACES, calibrated_run
@@ -228,3 +230,33 @@ def test_an_error_in_the_thread_is_one_line(panel, monkeypatch):
     wait(panel)
     assert panel.status.value == "the disk is full" and len(panel.curves) == 1
     assert not panel.retrain_button.disabled
+
+
+# --- what was measured beforehand
+
+
+def test_stored_scores_of_other_calibrations_stand_beside_the_controls(runs, tmp_path):
+    e = calibrated_run(runs).experiment
+    frozen = settings_of(e)
+    text = dict.fromkeys(results.COLUMNS, "") | {"task": "addition", "method": "abc-places", "preset": "smoke"}
+    text |= {"seed": 0, "samples": 200, "train_seconds": 1.0, "test_set": "random"}
+    lower = settings_of(replace(e, calibration=replace(e.calibration, kappa_cross=0.5)))
+    rows = [
+        text | {"settings": frozen, "length": 20, "correct": 200, "run": "a"},
+        text | {"settings": frozen, "length": 60, "correct": 199, "run": "a"},
+        text | {"settings": lower, "length": 20, "correct": 0, "run": "b"},
+        text | {"settings": "training.steps=3", "length": 20, "correct": 7, "run": "c"},
+        text | {"settings": "calibration.value=raw", "seed": 1, "length": 20, "correct": 7, "run": "d"},
+    ]
+    results.record(tmp_path / "results" / "accuracy.csv", rows)
+    panel = calibration_panel(calibrated_run(runs), runs, "cpu", 20, tmp_path)
+    assert panel._measured == {frozen: ["100", "99.50"], lower: ["0.00", "not run"]}
+    assert panel.beforehand.value.count("→") == 1 and "not with these settings" not in panel.beforehand.value
+    panel.kappa["cross"].value = 0.5
+    assert "→" in panel.beforehand.value.partition("kappa_cross=0.5")[0].rpartition("<tr>")[2]
+    panel.kappa["cross"].value = 0.75
+    assert "→" not in panel.beforehand.value and "not with these settings" in panel.beforehand.value
+
+
+def test_where_nothing_is_stored_nothing_is_shown(runs, tmp_path):
+    assert calibration_panel(calibrated_run(runs), runs, "cpu", 20, tmp_path).beforehand.value == ""

@@ -11,7 +11,7 @@ import torch
 from abcnb.biases import CLOSED
 from abcnb.calibration import AveragedAttention, CalibrationConfig, calibrate_attention
 from abcnb.devices import pick_device
-from abcnb.evaluation import Score
+from abcnb.evaluation import Score, percent
 from abcnb.layout import Steps
 from abcnb.lines import DIRECTION_NAMES, FRAMES
 from abcnb.show.panels.background import BackgroundTraining
@@ -19,11 +19,15 @@ from abcnb.show.panels.drawing import HeadMaps, accuracy_figure, to_png
 from abcnb.show.panels.offline import DIRECTIONS, PANEL_MIME, panel_data, panel_fragment
 from abcnb.show.panels.panel import Panel, dropdown, picture, slider, table, toggles
 from abcnb.show.style import COLOURMAP
+from abcnb.study import results
 from abcnb.study.experiments import Experiment
+from abcnb.study.methods import settings_of
 from abcnb.study.runs import Run
+from abcnb.study.store import REPORTS
 from abcnb.tasks import Task
 
 TESTED_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 20, 30, 60)
+BEFOREHAND = (20, 60)  # digits of the stored scores that are shown beside the controls
 FIRST_TARGET = 20  # digits that the biases are first drawn at
 
 
@@ -152,6 +156,28 @@ def lines_html(lines: Lines, heads: Sequence[int]) -> str:
     )
 
 
+def measured_beforehand(experiment: Experiment, scores: pd.DataFrame) -> dict[str, list[str]]:
+    """Stored exact match (percent) at `BEFOREHAND` of an experiment and of others that differ in calibration alone.
+
+    Args:
+        experiment: of ABC.
+        scores: rows of accuracy.csv.
+
+    Returns:
+        The settings that differ, as for `--set`, to a text for each length; empty where nothing is stored.
+    """
+    names = ["task", "method", "preset", "seed"]
+    same = (scores[names] == [getattr(experiment, name) for name in names]).all(axis=1)
+    rows = scores[same & (scores["test_set"] == "random") & scores["length"].isin(BEFOREHAND)]
+    found = {}
+    for settings, group in rows.groupby("settings"):
+        if all(part.startswith("calibration.") for part in settings.split()):
+            by_length = group.set_index("length")
+            shares = (100 * by_length["correct"] / by_length["samples"]).to_dict()
+            found[settings] = [percent(shares[n]) if n in shares else "not run" for n in BEFOREHAND]
+    return found
+
+
 class CalibrationPanel(Panel):
     """Recalibrates a run of ABC at every move of a control; retrains with what is found at the press of a button.
 
@@ -160,19 +186,23 @@ class CalibrationPanel(Panel):
         runs: the folder of all runs, into which retrainings go.
         device: `auto`, `cpu` or `cuda`, for retraining and testing.
         samples: test samples per length.
+        reports: the folder of committed results, some of which were retrained with other settings.
 
     Attributes:
         lines: what the controls' calibration finds, or what it last found.
         curves: digest of an experiment to the `curve` of its setting.
         training: the thread that last retrained, or None.
         picture, tables: of the lines that the controls find.
+        beforehand: stored exact match after retraining with several settings; that of the controls is marked.
         curves_picture, curves_table: of the exact match of all settings so far.
 
     Raises:
         ValueError: the run has no calibrated lines.
     """
 
-    def __init__(self, run: Run, runs: Path, device: str = "auto", samples: int = 1000):
+    def __init__(
+        self, run: Run, runs: Path, device: str = "auto", samples: int = 1000, reports: Path | str = REPORTS
+    ):
         if run.experiment.calibration is None:
             raise ValueError(f"expected a run of ABC, whose lines are calibrated, got {run.experiment.method!r}")
         self.run, self.runs, self.device, self.samples = run, Path(runs), device, samples
@@ -183,11 +213,12 @@ class CalibrationPanel(Panel):
         self._maps: dict[tuple, HeadMaps] = {}
         self._make_controls()
         self._make_retraining()
-        self.picture, self.tables = picture(), widgets.HTML()
+        self.picture, self.tables, self.beforehand = picture(), widgets.HTML(), widgets.HTML()
         e = run.experiment
+        self._measured = measured_beforehand(e, results.read(Path(reports) / "results" / "accuracy.csv"))
         described = f"Calibration panel: {e.task}, {e.method}, seed {e.seed}"
         retraining = [widgets.HBox([self.retrain_button, self.stop_button, self.progress]), self.status]
-        super().__init__(self._rows_of_controls(), [self.picture, self.tables], described)
+        super().__init__(self._rows_of_controls(), [self.beforehand, self.picture, self.tables], described)
         scores = [run.evaluate(n, samples, device=pick_device(device)) for n in TESTED_LENGTHS]
         name = f"{setting_name(self.base, self.base)} (this run)"
         self.curves = {e.digest: curve(name, scores)}
@@ -285,7 +316,24 @@ class CalibrationPanel(Panel):
         title = f"bias at {self.length.value} digits: {setting_name(config, self.base)}"
         self.picture.value = self._maps[heads].show(self.lines.cross, self.lines.self_, title).png()
         self.tables.value = lines_html(self.lines, heads)
+        self.beforehand.value = self._beforehand_html(
+            settings_of(replace(self.run.experiment, calibration=config))
+        )
         return note_on(self.lines)
+
+    def _beforehand_html(self, here: str) -> str:
+        """The stored scores, the row of these settings marked; nothing where none are stored."""
+        if not self._measured:
+            return ""
+        rows = [
+            ["→" if settings == here else "", settings.replace("calibration.", "") or "as frozen", *shares]
+            for settings, shares in self._measured.items()
+        ]
+        header = ["", "retrained beforehand with", *(f"{n} digits" for n in BEFOREHAND)]
+        summary = "Exact match (%) after retraining, stored" + (
+            "" if here in self._measured else "; not with these settings"
+        )
+        return f"<details open><summary>{summary}</summary>{table(header, rows, 2)}</details>"
 
     def retrain(self) -> None:
         """Train the run's experiment with the controls' calibration in the background, and test it."""
