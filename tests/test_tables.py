@@ -211,3 +211,9 @@ def test_a_single_seed_is_marked():
     assert "| addition | abc-places | 2 | 98.00, one seed (99.9) | 100 (99.8) |" in text
     assert "| parity | rope | one seed | not run | 50.00 |" in text
     assert "| abc-places | 1 to 2 | not run | 100 (99.8) | 7.00, one seed | not run |" in text
+
+
+def test_markup_in_a_row_does_not_reach_the_page():
+    harmful = made_up(length=60, hardware="<svg onload=alert(1)>")
+    text = tables.overview(pd.DataFrame([harmful]))
+    assert "<svg" not in text and "&lt;svg onload=alert(1)&gt;" in text
