@@ -39,6 +39,14 @@ def test_a_row_that_does_not_is_named_with_both_counts(reports, values):
     assert all(str(value) in line.partition(", now ")[0] for value in values.values())
 
 
+def test_a_model_of_a_development_seed_is_not_compared(reports, abc_run):
+    commit_run(abc_run, reports / "models")
+    assert verify(reports)[1] == ["successor abc-places seed 0: no committed row to compare with"]
+    row = results.row(abc_run, "hard", abc_run.evaluate(3, 20, "hard"))
+    results.record(reports / "results" / "development.csv", [row])
+    assert verify(reports) == (1, [])
+
+
 def test_rows_and_models_are_stamped_with_this_code(reports, vanilla_run):
     change(reports, code="unknown")
     metrics = reports / "models" / vanilla_run.experiment.digest / "metrics.json"

@@ -134,11 +134,14 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
                 markdown(complete),
             ]
         for test_set, title in results.TITLES.items():
-            shown, with_published = group[group["test_set"] == test_set], test_set == "random"
+            with_published = test_set == "random"
+            shown = group[(group["test_set"] == test_set) & group["length"].isin(lengths)]
             if shown.empty:
                 continue
-            parts += [f"**{lengths[-1]} digits, {title}:**", markdown(by_task(shown, lengths[-1], with_published))]
-            parts += [f"**Every task and length, {title}:**", comparison(group, lengths, test_set)]
+            side_by_side = by_task(shown, lengths[-1], with_published)
+            if len(side_by_side.columns):
+                parts += [f"**{lengths[-1]} digits, {title}:**", markdown(side_by_side)]
+            parts += [f"**Every task and length, {title}:**", comparison(shown, lengths, test_set)]
     return "\n\n".join(parts)
 
 
@@ -167,9 +170,8 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     """
     at = table[table["length"] == COMPLETE_AT]
     names, rows = results.row_names(["task", "method"], at), []
+    at = at.groupby(names, sort=False).filter(lambda group: _is_complete(group).any())
     for group_names, group in at.groupby(names, sort=False):
-        if not _is_complete(group).any():
-            continue
         row = dict(zip(names, group_names, strict=True))
         for test_set, title in results.TITLES.items():
             if (at["test_set"] == test_set).any():

@@ -1,8 +1,9 @@
 """Whether the committed rows are still what this code measures: the committed models, evaluated again.
 
-The committed models are a few of those behind the rows, their weights in half precision. Rounding tips a few digits of
-a model that hardly knows them one way or the other. So a row without a wrong digit must come out again exactly, and any
-other with as many wrong digits up to `TOLERANCE` of all. (Other samples would differ by several times that.)
+The committed models are a few of those behind the rows, their weights in half precision; one of a development seed,
+which a notebook shows, has no published row and is left out. Rounding tips a few digits of a model that hardly knows
+them one way or the other. So a row without a wrong digit must come out again exactly, and any other with as many wrong
+digits up to `TOLERANCE` of all. (Other samples would differ by several times that.)
 """
 
 import json
@@ -34,10 +35,14 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
         How many rows agree, and a line for each that does not.
     """
     table = results.read(reports / "results" / "accuracy.csv")
+    development = results.read(reports / "results" / "development.csv")
     agreed, disagreements = 0, []
     for folder in sorted((reports / "models").iterdir()):
         run = load_run(folder)
         e, rows = run.experiment, table[table["run"] == folder.name]
+        if rows.empty and (development["run"] == folder.name).any():
+            tell(f"{e.task} {e.method} seed {e.seed}: of a development seed, shown by a notebook and not compared")
+            continue
         model, data, same = run.model(), e.data(), 0
         cells = [row for row in rows.itertuples() if (row.test_set, row.length) in CELLS]
         if not cells:
