@@ -99,7 +99,7 @@ def test_it_is_of_everything_that_the_idea_is_made_of(repository, sources):
         if name not in reached:
             reached.add(name)
             waiting += imports_of(trees[name], set(trees))
-    assert {name.removeprefix("abcnb.") for name in reached} - {"files", "devices"} == set(DECIDING)
+    assert {name.removeprefix("abcnb.") for name in reached} - {"files", "devices", "limits"} == set(DECIDING)
 
 
 def test_it_is_twelve_hexadecimal_digits_of_this_code(sources):
