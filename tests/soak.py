@@ -50,7 +50,7 @@ def sweep_two(draw: random.Random, folder: Path) -> None:
 
 def move_panel(draw: random.Random, page) -> None:
     """Move κ up and down."""
-    page.locator(".widget-slider", has=page.get_by_text(KAPPA, exact=True)).first.locator(".noUi-handle").focus()
+    page.get_by_label(KAPPA).focus()
     for _ in range(20):
         page.keyboard.press(draw.choice(["ArrowLeft", "ArrowRight"]))
         page.wait_for_timeout(50)

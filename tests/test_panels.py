@@ -8,7 +8,7 @@ import torch
 from abcnb.show.panels import attention_panel, calibration_panel, rows_panel, tasks_panel, window_panel
 from abcnb.show.panels.attention import answer
 from abcnb.show.panels.drawing import MOST_TOKENS
-from abcnb.show.panels.offline import PANEL_MIME
+from abcnb.show.panels.lines_view import PANEL_MIME
 from abcnb.show.panels.rows import written_rows
 from abcnb.show.panels.tasks import column_kinds, example_input, written_input
 from abcnb.show.panels.windows import window_of
@@ -164,7 +164,7 @@ def test_mime_bundles_hold_the_view_a_picture_and_a_line(run, runs):
         assert "panel" in bundle["text/plain"].lower() and "\n" not in bundle["text/plain"]
         assert (PANEL_MIME in bundle) == (found is panel)
     still = panel._repr_mimebundle_()["image/png"]
-    panel.kappa["cross"].value = 0.1
+    panel.view.state = panel.view.state | {"kappa_cross": 0.1}
     assert panel._repr_mimebundle_()["image/png"] == still
 
 

@@ -137,7 +137,7 @@ class Execution:
         """A hash of all that decides a notebook's outputs: its cells, parameters, the package, committed results."""
         cells = [(cell.cell_type, cell.source) for cell in read(file).cells]
         package = Path(abcnb.__file__).parent
-        sources = [*package.rglob("*.py"), *package.rglob("*.html")]
+        sources = [file for file in package.rglob("*") if file.suffix in (".py", ".js", ".css", ".j2")]
         parts = [cells, self.parameters(file), _digest(sources, package)]
         if "reports_dir" in self.parameters(file):
             kinds = (

@@ -24,12 +24,6 @@ def dropdown(description: str, options: Sequence, value) -> widgets.Dropdown:
     )
 
 
-def toggles(description: str, buttons: Sequence[widgets.ToggleButton]) -> widgets.HBox:
-    """Buttons that are on or off, behind a label that stands where those of sliders do."""
-    style = f"display:inline-block;width:{LABEL_WIDTH};text-align:right;padding-right:8px;box-sizing:border-box"
-    return widgets.HBox([widgets.HTML(f'<span style="{style}">{escape(description)}</span>'), *buttons])
-
-
 def text_field(description: str, value: str) -> widgets.Text:
     """A line typed by the reader, taken on Enter or on leaving the field."""
     return widgets.Text(
