@@ -451,6 +451,12 @@ def bench_command(
         print(bench(runs, seed))
 
 
+def _interrupt(*_) -> None:
+    """The first Ctrl-C ends the command, the second does not wait for its clean-up."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line; what is wrong with an input is one line and exit status 2."""
     arguments = joined(sys.argv[1:] or ["--help"])
@@ -465,10 +471,11 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     if status == INTERRUPTED:  # some versions of typer return it, others raise
-        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))  # a second one does not wait for clean-up
         print("abcnb: interrupted; the same command goes on from here", file=sys.stderr)
     raise SystemExit(status if isinstance(status, int) else 0)
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in the background
+        signal.signal(signal.SIGINT, _interrupt)
     main()

@@ -171,12 +171,25 @@ def test_a_second_interrupt_ends_with_130(tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     told = next(line for line in process.stderr if "interrupted" in line)
-    process.send_signal(
-        signal.SIGINT
-    )  # while it cleans up; where Python has given its handlers back, it dies of it
+    process.send_signal(signal.SIGINT)  # while it ends; where Python has given its handlers back, it dies of it
     _, err = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT), "130 for a shell, either way"
     assert "Traceback" not in told + err
+
+
+def test_two_interrupts_at_once_end_without_a_traceback(tmp_path):
+    program = [sys.executable, "-m", "abcnb", "fit", "successor", "vanilla", "--runs", str(tmp_path)]
+    process = subprocess.Popen(
+        program, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
+    while not list(tmp_path.rglob("config.json")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.002)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT) and "Traceback" not in err
 
 
 @pytest.mark.parametrize("metrics", ["{}", "{", "3", '{"history": null}'])

@@ -292,6 +292,19 @@ def test_a_score_that_cannot_be_kept_is_given_all_the_same(tmp_path, monkeypatch
     assert run.known_score(3, 23) is None
 
 
+def test_a_calibration_of_what_has_not_interpolated_says_so(tmp_path, monkeypatch, capsys):
+    wanted = experiment("successor", "abc-places", "smoke")
+    run = fit(wanted, tmp_path, "cpu", progress=False)
+    reached = load_run(tmp_path / wanted.interpolation.digest).metrics["history"][-1]["exact_match"]
+    told = capsys.readouterr().err
+    assert reached < 99 and told.count("\n") == 1
+    assert f"(successor, seed 0) has {reached:.2f}% in its last validation" in told
+    monkeypatch.setattr("abcnb.study.runs.INTERPOLATED", reached)
+    shutil.rmtree(run.folder)
+    fit(wanted, tmp_path, "cpu", progress=False)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_missing_folder_is_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"expected a finished run in .*nowhere, but it has no config\.json"):
         load_run(tmp_path / "nowhere")

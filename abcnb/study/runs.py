@@ -50,6 +50,7 @@ from abcnb.training import CHECKPOINT
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
 ATTENTION = "attention.safetensors"
+INTERPOLATED = 99.0  # percent exact match in validation from which a plain model's lines can be relied on
 BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
 SUPERSEDED = "superseded"
 # Parameters of position schemes by the names that weights were saved under before schemes were classes.
@@ -480,6 +481,13 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
     """Calibrate the base run's attention and leave attention and biases in the folder."""
     plain = base.experiment
     choices = experiment.counters or experiment.calibration
+    reached = base.metrics["history"][-1]["exact_match"]
+    if reached < INTERPOLATED:
+        text = (
+            f"Note: the plain model to be calibrated ({plain.task}, seed {plain.seed}) has {reached:.2f}% in its last "
+            "validation: its attention may lack lines that the task needs; more training.steps may mend that"
+        )
+        print(text, file=sys.stderr)
     found = pipeline.calibrate(base.model(device), plain.data(device), choices, plain.seed)
     if experiment.counters:
         tensors = {shape.name: shape.weights for shape in found.attention}
