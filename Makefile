@@ -1,6 +1,7 @@
 # make reproduce   install, train, calibrate, retrain, evaluate; print the table (15 to 25 minutes)
 # make reports     execute the notebooks that are not current, write reports/html/
 # make test        run the tests, two at a time
+# make oldest      the tests of Hugging Face models with the oldest transformers that works
 # make attack      kill, damage and fill up what the tests leave alone (some minutes)
 # make soak        an hour of random work, memory and files counted (MINUTES=60)
 # make lint        ruff
@@ -10,7 +11,7 @@ PYTHON ?= python3.11
 MINUTES ?= 60
 BIN := .venv/bin
 
-.PHONY: reproduce reports test attack soak lint lab
+.PHONY: reproduce reports test oldest attack soak lint lab
 
 # Each target installs what it needs: the package alone, with the notebooks, or with everything.
 .venv/package: EXTRAS =
@@ -30,6 +31,11 @@ reports: .venv/notebooks
 
 test: .venv/everything
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+oldest: .venv/everything
+	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/oldest 'transformers==4.56.0' 'tokenizers==0.22.0' 'huggingface_hub==0.34.4'
+	PYTHONPATH=.venv/oldest $(BIN)/python -c 'import transformers; print("transformers", transformers.__version__)'
+	PYTHONPATH=.venv/oldest $(BIN)/python -m pytest tests/test_hugging_face.py
 
 attack: .venv/everything
 	$(BIN)/python -m pytest -m attack -rP tests/test_attacks.py

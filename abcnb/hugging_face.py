@@ -1,6 +1,7 @@
 """Lines in decoders of Hugging Face transformers: their attention averaged, and lines attached to them.
 
 transformers is imported only where each layer gets lines of its own; all else goes through the model that is handed in.
+Works from transformers 4.56 on (`make oldest` tests that one).
 """
 
 import inspect
