@@ -182,7 +182,7 @@ def test_the_lines_for_other_peoples_models_run_as_they_are_printed():
 
 
 def test_the_task_and_the_scheme_of_the_page_on_adding_them_are_classes_that_work():
-    task, scheme = python_of("reports/extending.md")
+    task, _, scheme = python_of("reports/extending.md")
     tasks = dict(vars(abcnb.tasks))
     exec(task, tasks)
     try:
@@ -196,3 +196,19 @@ def test_the_task_and_the_scheme_of_the_page_on_adding_them_are_classes_that_wor
     vectors = schemes["Places"](8).source(layout)
     a, b = (layout.column_of_place[segment][1:-1] for segment in (0, 1))
     assert torch.equal(vectors[a], vectors[b]) and not torch.equal(vectors[a[0]], vectors[a[1]])
+
+
+@pytest.mark.slow
+def test_what_a_task_must_be_like():
+    """About three minutes on one thread."""
+    (text,) = [block for block in python_of("reports/extending.md") if "Difference" in block]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as written:
+            exec(compile(text, "extending.md", "exec"), {"__name__": "__main__"})
+    finally:
+        for name in ("difference", "high-first"):
+            TASKS.pop(name, None)
+    found = [float(share) for share in re.findall(r"digits: ([\d.]+)%", written.getvalue())]
+    at_6, at_20, difference_at_6, difference_at_20, plain, high_first = found
+    assert min(at_6, at_20, plain) >= 99 and high_first < 95
+    assert difference_at_6 < 20 and difference_at_20 < 1
