@@ -17,10 +17,11 @@ from abcnb.files import write_atomically
 from abcnb.rows import RowTask
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint, older
+from abcnb.study.fitting import fit
 from abcnb.study.methods import METHODS, PRESETS, experiment
 from abcnb.study.predictions import find_run, predict
 from abcnb.study.published import LENGTHS
-from abcnb.study.runs import check_lengths, fit, is_finished, load_run
+from abcnb.study.runs import check_lengths, is_finished, load_run
 from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 from abcnb.testsets import TEST_SETS

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from abcnb.__main__ import main
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit, new_model, written_biases
+from abcnb.study.runs import new_model, written_biases
 from abcnb.training import TrainingConfig, train
 
 torch.set_num_threads(1)

@@ -30,7 +30,7 @@ def panel_notebook(preset: str = "laptop", runs_dir: Path | str = "") -> Noteboo
 
 from abcnb.show.panels import calibration_panel
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit
+from abcnb.study.fitting import fit
 
 runs = Path(runs_dir)
 run = fit(experiment("addition", "abc-places", preset), runs, "cpu", progress=False)

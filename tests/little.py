@@ -8,8 +8,8 @@ from abcnb.calibration import CalibrationConfig
 from abcnb.positions import SCHEMES
 from abcnb.rows import RowTask
 from abcnb.show.cleaning import KERNEL
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit
 from abcnb.tasks import TASKS
 
 # Tasks whose output is one number, which models of both architectures learn; the others write rows.

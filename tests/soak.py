@@ -17,8 +17,8 @@ import torch
 from playwright.sync_api import sync_playwright
 
 from abcnb.study.engines import LocalEngine
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit
 from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
 from tests.lab import CHROMIUM, KAPPA, serve, start_panel

@@ -18,8 +18,8 @@ import pytest
 from safetensors.torch import load_file
 
 from abcnb.study import results
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit
 from abcnb.study.settings import with_settings
 
 pytestmark = pytest.mark.attack
@@ -31,7 +31,7 @@ import sys, torch; torch.set_num_threads(1)
 from pathlib import Path
 from abcnb import training
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit
+from abcnb.study.fitting import fit
 from abcnb.study.settings import with_settings
 training.CHECKPOINT_SECONDS = 0.0
 wanted = with_settings(experiment("successor", "abc-places", "smoke"), {LONGER})

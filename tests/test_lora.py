@@ -7,8 +7,9 @@ from torch import nn
 from abcnb.lora import LoRAConfig, LowRankLinear, add_adapters
 from abcnb.model import Transformer
 from abcnb.model_config import ModelConfig
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit, load_run
+from abcnb.study.runs import load_run
 
 
 def test_an_adapter_adds_b_times_a():

@@ -14,8 +14,9 @@ import torch
 from abcnb.show.cleaning import find, problems, read
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit, load_run
+from abcnb.study.runs import load_run
 from abcnb.study.store import commit_run, open_store
 
 NOTEBOOKS = find([])

@@ -12,9 +12,10 @@ from abcnb.show.panels.lines_view import PANEL_MIME
 from abcnb.show.panels.rows import written_rows
 from abcnb.show.panels.tasks import column_kinds, example_input, written_input
 from abcnb.show.panels.windows import window_of
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.predictions import predict
-from abcnb.study.runs import fit, load_run
+from abcnb.study.runs import load_run
 from abcnb.tasks import TASKS, get_task
 from tests.little import ONE_ROW, calibrated_run
 

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit, new_model, written_biases
+from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
 from abcnb.training import train
 

@@ -8,8 +8,8 @@ from abcnb import evaluation, pipeline
 from abcnb.biases import NO_BIASES, Biases
 from abcnb.calibration import AveragedAttention
 from abcnb.lora import LoRAConfig
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit
 from abcnb.training import TrainingConfig
 
 VANILLA = experiment("successor", "vanilla", "smoke")

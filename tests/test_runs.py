@@ -14,8 +14,9 @@ from abcnb.calibration import calibrate_attention
 from abcnb.evaluation import Score
 from abcnb.lines import Line, LineBias
 from abcnb.study.fingerprint import UNKNOWN, fingerprint
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import RENAMED, Run, fit, load_run, today
+from abcnb.study.runs import RENAMED, Run, load_run, today
 from abcnb.study.store import commit_run
 
 SMOKE = experiment("successor", "vanilla", "smoke")
@@ -63,7 +64,7 @@ import os, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from abcnb.study.runs import fit
+from abcnb.study.fitting import fit
 from abcnb.study.fingerprint import UNKNOWN, fingerprint
 from abcnb.study.methods import experiment
 
@@ -299,7 +300,7 @@ def test_a_calibration_of_what_has_not_interpolated_says_so(tmp_path, monkeypatc
     told = capsys.readouterr().err
     assert reached < 99 and told.count("\n") == 1
     assert f"(successor, seed 0) has {reached:.2f}% in its last validation" in told
-    monkeypatch.setattr("abcnb.study.runs.INTERPOLATED", reached)
+    monkeypatch.setattr("abcnb.study.fitting.INTERPOLATED", reached)
     shutil.rmtree(run.folder)
     fit(wanted, tmp_path, "cpu", progress=False)
     assert capsys.readouterr().err == ""
@@ -402,7 +403,7 @@ def interrupted_by_other_code(folder, monkeypatch):
         raise Interrupted
 
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
-        patched.setattr("abcnb.study.runs.fingerprint", lambda: "0123456789ab")
+        patched.setattr("abcnb.study.fitting.fingerprint", lambda: "0123456789ab")
         fit(SMOKE, folder, "cpu", progress=False, listener=stop)
     assert (folder / SMOKE.digest / "checkpoint.safetensors").is_file()
 

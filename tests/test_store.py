@@ -9,8 +9,9 @@ import torch
 
 from abcnb.study import results, store
 from abcnb.study.fingerprint import fingerprint
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import fit, load_run
+from abcnb.study.runs import load_run
 from abcnb.study.store import Store, commit_run, open_store
 
 WANTED = experiment("successor", "abc-places", "smoke")

@@ -3,8 +3,8 @@ import pytest
 from abcnb.counter_calibration import calibrate_stream
 from abcnb.counters import StreamBias
 from abcnb.study.cost import training_flops
+from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment, has
-from abcnb.study.runs import fit
 from abcnb.study.settings import with_settings
 from abcnb.study.store import commit_run
 from abcnb.tasks import get_task

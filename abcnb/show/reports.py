@@ -27,14 +27,14 @@ from tqdm import tqdm
 from traitlets import default
 
 import abcnb
-from abcnb.devices import pick_device
+from abcnb.devices import hardware, pick_device
 from abcnb.files import write_atomically
 from abcnb.show import pages
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
 from abcnb.study import results, tables
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.methods import PRESETS
-from abcnb.study.runs import RUNS, hardware
+from abcnb.study.runs import RUNS
 
 KERNEL_SECONDS, CELL_SECONDS = 120, 6 * 3600  # to start a kernel; for one cell, which may train many models
 

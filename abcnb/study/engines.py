@@ -25,7 +25,8 @@ from abcnb.devices import pick_device
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import fingerprint
-from abcnb.study.runs import Run, fit, is_usable
+from abcnb.study.fitting import fit, is_usable
+from abcnb.study.runs import Run
 
 ENGINES = ("local", "ray")
 

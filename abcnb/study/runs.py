@@ -1,4 +1,4 @@
-"""The run of an experiment: the folder that a trained model leaves, and how it comes about.
+"""The run of an experiment: the folder that a trained model leaves, read and evaluated (`fitting` trains it).
 
 An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`:
 
@@ -17,16 +17,15 @@ code is used unless a fresh one is asked for; it is then moved to `runs/supersed
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from itertools import count
 from pathlib import Path
 
 import torch
 from filelock import FileLock
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import abcnb
 from abcnb import pipeline
@@ -36,23 +35,18 @@ from abcnb.checkpoints import is_record
 from abcnb.counter_calibration import StreamAttention
 from abcnb.counters import StreamBias, by_hand
 from abcnb.decoder_only import stream_of
-from abcnb.devices import hardware, pick_device
 from abcnb.distance_biases import ALiBi
 from abcnb.evaluation import Score, check_request
-from abcnb.files import check_writable, write_atomically
+from abcnb.files import write_atomically
 from abcnb.limits import check_dense
 from abcnb.lines import LineBias, windows
 from abcnb.model import Transformer
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
-from abcnb.training import CHECKPOINT
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
 ATTENTION = "attention.safetensors"
-INTERPOLATED = 99.0  # percent exact match in validation from which a plain model's lines can be relied on
-BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
-SUPERSEDED = "superseded"
 # Parameters of position schemes by the names that weights were saved under before schemes were classes.
 RENAMED = {
     "indexed.": "positions.",
@@ -343,157 +337,9 @@ def run_of(experiment: Experiment, folder: Path) -> Run:
     return Run(folder, experiment)
 
 
-def fit(
-    experiment: Experiment,
-    runs: Path | str,
-    device: str = "auto",
-    progress: bool = True,
-    listener: Callable[[int, float], None] | None = None,
-    fresh: bool = False,
-) -> Run:
-    """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
-
-    If two processes ask for the same run, one trains it and the other waits.
-
-    Args:
-        experiment: what to train; ABC first fits the experiment it calibrates.
-        runs: the folder of all runs.
-        device: `auto`, `cpu` or `cuda`.
-        progress: show progress bars.
-        listener: called a few times a second with the number of steps done since its last call and the last loss;
-            what it raises stops the training, which leaves a checkpoint.
-        fresh: set aside a run that other code trained, and train it anew.
-
-    Raises:
-        ValueError: the device is not there, or the stored run is damaged or another experiment's.
-        OSError: the folder cannot be written to, or its disk is full; what was trained is kept in the last checkpoint.
-    """
-    where, runs = pick_device(device), Path(runs)
-    folder = runs / experiment.digest
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(runs / f".{experiment.digest}.lock"):
-        if is_finished(folder):
-            _drop_checkpoint(folder)
-            if not fresh or is_usable(experiment, runs, fresh):
-                return run_of(experiment, folder)
-            _set_aside(folder)
-        check_writable(folder)
-        interpolation = experiment.interpolation
-        base = fit(interpolation, runs, device, progress, listener, fresh) if interpolation else None
-        code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
-        config = json.dumps(asdict(experiment), indent=1)
-        write_atomically(folder / CONFIG, lambda name: name.write_text(config))
-        if (experiment.calibration or experiment.counters) and not (folder / CHECKPOINT).exists():
-            _calibrate_into(folder, experiment, base, where)
-        run = Run(folder, experiment)
-        watch = {"folder": folder, "owner": experiment.digest, "progress": progress}
-        watch["on_step"] = _steps_since(listener)
-        watch["label"] = f"{experiment.task} {experiment.method} seed {experiment.seed}"
-        watch |= {"training": experiment.training, "seed": experiment.seed}
-        data, biases = experiment.data(where), run.biases()
-        if experiment.lora:
-            model = pipeline.adapt(data, base.model(), experiment.lora, biases, **watch)
-        elif biases == NO_BIASES:
-            model = pipeline.interpolate(data, experiment.model, **watch)
-        else:
-            model = pipeline.retrain(data, biases, experiment.model, **watch)
-        weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-        write_atomically(folder / WEIGHTS, lambda name: save_file(weights, name))
-        metrics = {
-            "history": model.history,
-            "steps": model.history[-1]["step"],
-            "seconds": model.history[-1]["seconds"],
-            "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "device": where.type,
-            "hardware": hardware(where),
-            "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
-            "code": code,
-            "date": today(),
-            "content": content_hash(folder, experiment),
-        }
-        content = json.dumps(metrics, indent=1)
-        write_atomically(folder / METRICS, lambda name: name.write_text(content))
-        _drop_checkpoint(folder)
-    return run
-
-
-def _drop_checkpoint(folder: Path) -> None:
-    """Of a finished run, which needs none any more; it may have been killed before it came to this."""
-    (folder / CHECKPOINT).unlink(missing_ok=True)
-    (folder / BEGUN).unlink(missing_ok=True)
-
-
-def _begin(folder: Path, code: str, fresh: bool) -> str:
-    """The fingerprint of the training that begins or goes on in a folder; a checkpoint of other code shows in it."""
-    begun, checkpoint = folder / BEGUN, folder / CHECKPOINT
-    if checkpoint.exists():
-        before = begun.read_text() if begun.exists() else UNKNOWN
-        if fresh and before != code:
-            checkpoint.unlink()
-        else:
-            code = "+".join(dict.fromkeys([*before.split("+"), *code.split("+")]))
-    write_atomically(begun, lambda name: name.write_text(code))
-    return code
-
-
-def _set_aside(folder: Path) -> None:
-    """Move a run out of the way, under a name that says which code trained it."""
-    superseded, name = folder.parent / SUPERSEDED, f"{folder.name}-{code_of(folder)}"
-    superseded.mkdir(exist_ok=True)
-    folder.rename(next(free for n in count(1) if not (free := superseded / f"{name}-{n}").exists()))
-
-
 def code_of(folder: Path) -> str:
     """The fingerprint of the code that trained a finished run; unknown where its metrics cannot be read."""
     try:
         return json.loads((folder / METRICS).read_text()).get("code", UNKNOWN)
     except (OSError, ValueError, AttributeError):
         return UNKNOWN
-
-
-def _steps_since(listener: Callable[[int, float], None] | None) -> Callable[[int, float], None] | None:
-    """A listener for one training that passes on how many steps were done since it last heard, and the loss."""
-    heard = 0
-
-    def hear(step: int, loss: float) -> None:
-        nonlocal heard
-        done, heard = step - heard, step
-        listener(done, loss)
-
-    return hear if listener else None
-
-
-def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:
-    """Whether `fit` would return a stored run; with `fresh`, only one trained by this code counts."""
-    folder = runs / experiment.digest
-    return is_finished(folder) and not (fresh and code_of(folder) != fingerprint())
-
-
-def steps_to_do(experiment: Experiment, runs: Path, fresh: bool = False) -> int:
-    """Optimizer steps that `fit` would train, including those of an interpolating model that is not there yet."""
-    if is_usable(experiment, runs, fresh):
-        return 0
-    base = experiment.interpolation
-    return experiment.training.steps + (steps_to_do(base, runs, fresh) if base else 0)
-
-
-def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:
-    """Calibrate the base run's attention and leave attention and biases in the folder."""
-    plain = base.experiment
-    choices = experiment.counters or experiment.calibration
-    reached = base.metrics["history"][-1]["exact_match"]
-    if reached < INTERPOLATED:
-        text = (
-            f"Note: the plain model to be calibrated ({plain.task}, seed {plain.seed}) has {reached:.2f}% in its last "
-            "validation: its attention may lack lines that the task needs; more training.steps may mend that"
-        )
-        print(text, file=sys.stderr)
-    found = pipeline.calibrate(base.model(device), plain.data(device), choices, plain.seed)
-    if experiment.counters:
-        tensors = {shape.name: shape.weights for shape in found.attention}
-    else:
-        tensors = {"self": found.average.self_attention, "cross": found.average.cross_attention}
-    write_atomically(folder / ATTENTION, lambda name: save_file(tensors, name))
-    for kind, biases in (("self", found.self_biases), ("cross", found.cross_biases)):
-        for layer, bias in enumerate(biases):
-            write_atomically(folder / f"{kind}-{layer}.json", bias.save)

@@ -17,8 +17,9 @@ from abcnb.files import check_writable
 from abcnb.study import results
 from abcnb.study.engines import Ended, Engine, Job
 from abcnb.study.experiments import Experiment
+from abcnb.study.fitting import is_usable, steps_to_do
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import Run, check_lengths, is_usable, steps_to_do
+from abcnb.study.runs import Run, check_lengths
 
 ATTEMPTS = 2
 

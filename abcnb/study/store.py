@@ -21,20 +21,9 @@ from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
+from abcnb.study.fitting import fit, is_usable
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import (
-    ATTENTION,
-    METRICS,
-    RUNS,
-    WEIGHTS,
-    Run,
-    content_hash,
-    fit,
-    is_finished,
-    is_usable,
-    load_run,
-    run_of,
-)
+from abcnb.study.runs import ATTENTION, METRICS, RUNS, WEIGHTS, Run, content_hash, is_finished, load_run, run_of
 from abcnb.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"

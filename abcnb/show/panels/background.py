@@ -12,7 +12,8 @@ from pathlib import Path
 from abcnb.devices import pick_device
 from abcnb.evaluation import Score
 from abcnb.study.experiments import Experiment
-from abcnb.study.runs import Run, fit, is_finished, steps_to_do
+from abcnb.study.fitting import fit, steps_to_do
+from abcnb.study.runs import Run, is_finished
 from abcnb.training import CHECKPOINT
 
 _one_at_a_time = threading.Lock()
