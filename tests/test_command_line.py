@@ -160,15 +160,21 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(cli, vanilla_run
     assert code == 2 and "\x1b" not in out + err
 
 
-def test_a_second_interrupt_ends_with_130(tmp_path):
-    program = [sys.executable, "-m", "abcnb", "fit", "successor", "vanilla", "--runs", str(tmp_path)]
+def training(folder):
+    """The process of a training that has begun."""
+    program = [sys.executable, "-m", "abcnb", "fit", "successor", "vanilla", "--runs", str(folder)]
     # Where the tests run in the background, SIGINT is ignored, and a child would inherit that.
     process = subprocess.Popen(
         program, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     )
-    while not list(tmp_path.rglob("config.json")):
+    while not list(folder.rglob("config.json")):
         assert process.poll() is None
         time.sleep(0.1)
+    return process
+
+
+def test_a_second_interrupt_ends_with_130(tmp_path):
+    process = training(tmp_path)
     process.send_signal(signal.SIGINT)
     told = next(line for line in process.stderr if "interrupted" in line)
     process.send_signal(signal.SIGINT)  # while it ends; where Python has given its handlers back, it dies of it
@@ -178,13 +184,7 @@ def test_a_second_interrupt_ends_with_130(tmp_path):
 
 
 def test_two_interrupts_at_once_end_without_a_traceback(tmp_path):
-    program = [sys.executable, "-m", "abcnb", "fit", "successor", "vanilla", "--runs", str(tmp_path)]
-    process = subprocess.Popen(
-        program, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    )
-    while not list(tmp_path.rglob("config.json")):
-        assert process.poll() is None
-        time.sleep(0.1)
+    process = training(tmp_path)
     for _ in range(2):
         process.send_signal(signal.SIGINT)
         time.sleep(0.002)
