@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from abcnb.layers import OpenTokens
 from abcnb.layout import Layout, Steps, locate
-from abcnb.limits import bar, check_dense, check_test
+from abcnb.limits import bar, check_dense, check_test, telling
 from abcnb.lines import LineBias
 from abcnb.model import Transformer
 from abcnb.rows import ManyAddition, RowTask
@@ -219,9 +219,11 @@ def check_request(task: Task, length: int, samples: int) -> None:
 def test_inputs(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
     """Operands of each kind of a test set, padded as `evaluate_kinds` pads them."""
     usual = task.digits_at(length) + 1
+    with telling(f"drawing {samples:,} samples of {length:,} digits"):
+        cases = test_cases(task, length, samples, test_set)
     return {
         kind: task.widened(operands, max(usual, least_width) + operands[0].shape[1] - usual)
-        for kind, operands in test_cases(task, length, samples, test_set).items()
+        for kind, operands in cases.items()
     }
 
 

@@ -3,7 +3,11 @@
 The counts are of what is needed at the very least, so that nothing is refused that could work.
 """
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from threading import Timer
 
 import psutil
 import torch
@@ -15,8 +19,21 @@ CPU = torch.device("cpu")
 # Bytes of a token, of a number, and of a trained weight: itself, its gradient and the two moments of AdamW.
 PER_TOKEN, PER_FLOAT, PER_WEIGHT = 8, 4, 16
 
-# A progress bar on a terminal for what takes longer than five seconds.
-bar = partial(tqdm, delay=5, leave=False, disable=None)
+PATIENCE = 5.0  # seconds
+# A progress bar on a terminal for what takes longer.
+bar = partial(tqdm, delay=PATIENCE, leave=False, disable=None)
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """One line on a terminal where something that cannot be counted takes longer."""
+    timer = Timer(PATIENCE, lambda: sys.stderr.isatty() and tqdm.write(f"{what} …", file=sys.stderr))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def memory_of(device: torch.device) -> int:

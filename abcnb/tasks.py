@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -105,11 +106,10 @@ def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
 
 
 def first_of_each(rows: torch.Tensor) -> torch.Tensor:
-    """Indices of the first occurrence of each distinct row, in order."""
-    _, group = torch.unique(rows, dim=0, return_inverse=True)
-    first = torch.full((int(group.max()) + 1,), len(rows))
-    first.scatter_reduce_(0, group, torch.arange(len(rows)), "amin")
-    return first.sort().values
+    """Indices of the first occurrence of each distinct row of digits, in order."""
+    packed = rows.to(torch.uint8).contiguous().numpy()
+    _, first = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True)
+    return torch.from_numpy(first).sort().values
 
 
 def distinct(operands: Operands) -> Operands:

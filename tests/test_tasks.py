@@ -10,7 +10,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from abcnb.numbers import Sampler
 from abcnb.study.cost import training_flops
 from abcnb.study.methods import experiment
-from abcnb.tasks import FEW_SAMPLES, TASKS, Task, digits_of, get_task, length_of, propagate_carries, register
+from abcnb.tasks import (
+    FEW_SAMPLES,
+    TASKS,
+    Task,
+    digits_of,
+    first_of_each,
+    get_task,
+    length_of,
+    propagate_carries,
+    register,
+)  # fmt: skip
 from abcnb.testsets import random_operands
 from abcnb.tokens import decode
 
@@ -495,3 +505,13 @@ def test_a_task_that_cannot_be_written_is_refused_where_it_is_registered(attribu
     with pytest.raises(ValueError, match=told):
         register(type("Minus", (Task,), attributes))
     assert "minus" not in TASKS
+
+
+@quick
+@given(st.lists(st.lists(st.integers(0, 15), min_size=3, max_size=3), min_size=1, max_size=40))
+def test_of_equal_rows_the_first_is_taken(rows):
+    wanted = [i for i, row in enumerate(rows) if row not in rows[:i]]
+    assert first_of_each(torch.tensor(rows)).tolist() == wanted
+    assert first_of_each(torch.tensor(rows)[:, :1]).tolist() == [
+        i for i, row in enumerate(rows) if row[0] not in [r[0] for r in rows[:i]]
+    ]
