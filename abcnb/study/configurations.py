@@ -115,8 +115,9 @@ def methods_page(preset: str = "laptop") -> str:
                 _settings_table(preset, [name for name in TASKS if not issubclass(TASKS[name], RowTask)]),
                 "## In one stream",
                 "Decoder-only models: `multiplication` and `many-addition`, whose outputs are written in rows, and the "
-                "other tasks at the preset `decoder-only`. Of these, `vanilla` and `abc-places` on Addition and on "
-                "`many-addition` are frozen, the others are still being chosen. *Width* is, for outputs in rows, the "
+                "other tasks at the preset `decoder-only`. Of these, `vanilla` and `abc-places` on Addition, "
+                "`multiplication` and `many-addition` and `abs-place` on `multiplication` are frozen, the others are "
+                "still being chosen. *Width* is, for outputs in rows, the "
                 "most digits of an operand and the most terms, and κ is for lines to the prompt and to the output.",
                 "\n".join(["| method | tasks | what it is told |", "|---|---|---|", *_told_in_streams(preset)]),
                 _settings_table(preset, [name for name in TASKS if issubclass(TASKS[name], RowTask)]),
