@@ -78,7 +78,7 @@ def check_training(config: ModelConfig, vocabulary: int, batch: int, rows: int, 
     Args:
         config, vocabulary: of the model.
         batch: samples of a step.
-        rows: output tokens of a sample; of a decoder-only model, all tokens.
+        rows: output tokens of a sample; a decoder-only model has those of its prompt too, which are not counted.
         device: to train on.
     """
     # Inputs of the layer's products: of the query, key and value, of the output, of both halves of the feed-forward.
