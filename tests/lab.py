@@ -45,9 +45,10 @@ calibration_panel(run, runs, "cpu", 20)"""
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
-    """JupyterLab on the small notebook at `smoke`: its address and the server's process."""
-    cleaning.write(panel_notebook("smoke", folder / "runs"), folder / "shown" / "05_panel.ipynb")
+def serve(folder: Path, notebook: NotebookNode | None = None) -> Iterator[tuple[str, subprocess.Popen]]:
+    """JupyterLab on a notebook, by default the small one at `smoke`: its address and the server's process."""
+    shown = notebook or panel_notebook("smoke", folder / "runs")
+    cleaning.write(shown, folder / "shown" / "05_panel.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -154,6 +154,18 @@ def test_javascript_computes_what_calibrate_computes(run, tmp_path, name):
     assert kept > 100
 
 
+def test_of_many_numbers_the_last_layer_alone_is_kept(run, data, monkeypatch):
+    monkeypatch.setattr("abcnb.show.panels.lines_view.MOST_NUMBERS", 1)
+    last = panel_data(run.attention(), PLACES, run.experiment.get_task(), "natural", LENGTHS, 10, "a run")
+    for frame, parts in data["frames"].items():
+        for name, part in parts.items():
+            assert len(part["strength"]) == 2 and last["frames"][frame][name]["strength"] == part["strength"][-1:]
+    assert last["state"]["shown"] == 0 and last["layers"][-1] == [
+        "each its own; shown: 2",
+        {"layer": "each", "shown": 0},
+    ]
+
+
 def count_kept(run, config):
     return sum(len(kept) for _, kept, *_ in in_python(run, config, -1, 10))
 

@@ -20,7 +20,7 @@ from abcnb.tasks import (
     length_of,
     propagate_carries,
     register,
-)  # fmt: skip
+)
 from abcnb.testsets import random_operands
 from abcnb.tokens import decode
 

@@ -29,7 +29,7 @@ from abcnb.study.runs import (
     is_finished,
     run_of,
     today,
-)  # fmt: skip
+)
 from abcnb.training import CHECKPOINT
 
 BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it

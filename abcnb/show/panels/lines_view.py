@@ -141,23 +141,19 @@ def panel_data(
         "self": average.self_attention[..., :rows, :rows],
     }
     columns = {"cross": average.layout, "self": Steps.all(attentions["self"].shape[-1])}
-    last = len(average.cross_attention) - 1
-    layers = list(range(last + 1))
-
-    def tables(layers: Sequence[int]) -> dict:
-        return {
-            frame: {
-                name: _table(name, frame, [values[i] for i in layers], columns[name], average.layout.segments)
-                for name, values in attentions.items()
-            }
-            for frame in FRAMES
+    layers = list(range(len(average.cross_attention)))
+    found = {
+        frame: {
+            name: _table(name, frame, list(values), columns[name], average.layout.segments)
+            for name, values in attentions.items()
         }
-
-    found = tables(layers)
-    strengths = [part["strength"] for frame in found.values() for part in frame.values()]
-    if sum(len(head) for layers in strengths for heads in layers for head in heads) > MOST_NUMBERS:
-        layers = [last]
-        found = tables(layers)
+        for frame in FRAMES
+    }
+    parts = [part for frame in found.values() for part in frame.values()]
+    if sum(len(head) for part in parts for layer in part["strength"] for head in layer) > MOST_NUMBERS:
+        layers = layers[-1:]
+        for part in parts:
+            part["strength"] = part["strength"][-1:]
     colours = matplotlib.colormaps[COLOURMAP]
     fixed = ("value", "empty_head", "closed_rows")
     shown = len(layers) - 1
