@@ -111,8 +111,9 @@ def check_data(data: TrainingData, model: Transformer | None = None) -> None:
 
 def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
     """Train a new model on `data.device`; `watch` as of `training.train`."""
-    rows = data.task.layout(data.width, data.form).rows
-    check_training(model.config, model.head.out_features, training.batch_size, rows, data.device)
+    check_training(
+        model.config, model.head.out_features, training.batch_size, data.layout.rows, data.device
+    )
     model = model.to(data.device)
     model.trained_on = f"{data.task.name} in base {data.task.base}, {data.form} form"
     model.history = train(model, data, training, seed, **watch)
@@ -211,7 +212,7 @@ def retrain(
     check_data(data)
     if not isinstance(lines, (Calibration, CounterCalibration, Biases)):
         raise ValueError(f"expected what calibrate() or windows() returns, got {type(lines).__name__}")
-    segments = 0 if isinstance(data.task, RowTask) else data.task.layout(data.width, data.form).segments
+    segments = 0 if isinstance(data.task, RowTask) else data.layout.segments
     if isinstance(lines, Calibration) and lines.average.layout.segments != segments:
         raise ValueError(
             f"expected lines found on a source with {segments} operands, as {data.task.name} has, got lines of a "

@@ -2,6 +2,10 @@
 
 Numbers have at most six digits and sums at most six terms, and only the seven eighths of the numbers that every task
 trains on (`numbers.split_numbers`) are used.
+
+    even      half of the operands have all digits of the shape, of the others each number of digits is as likely
+    repeated  `even`, but in half of the samples all operands are made of the same two digits, where that gives a
+              number of training: equal digits above one another are rare otherwise
 """
 
 import torch
@@ -14,6 +18,9 @@ FULL = 0.5  # share of operands that have all digits of the shape; of the others
 # Share of operands whose digits are 0, b − 1 or any, a third each, where that gives a number of training: with random
 # digits alone a step that has to tell a carry from the digit next to it is rare (0 + no carry, or b − 1 + a carry).
 EXTREME = 0.3
+REPEATED = 0.5  # share of the `repeated` samples that are made of two digits
+ROW_NUMBERS = ("even", "repeated")
+SHAPES = ("all", "largest")
 
 
 class RowSampler:
@@ -21,21 +28,43 @@ class RowSampler:
 
     Args:
         task: the task.
-        width: the most digits of an operand, and the most terms.
+        width: the most digits of an operand.
         held_out: draw from the held-out numbers, and the largest shape alone, instead.
         device: where the digits are made.
+        numbers: one of `ROW_NUMBERS`.
+        terms: the most terms of a sum; 0 is as many as `width`.
+        shapes: `all` up to the largest, or the `largest` alone.
 
     Raises:
-        ValueError: a width that is not from 1 (for sums, 2) to the longest that is ever trained on.
+        ValueError: a width or terms that are not from 1 (of a sum's terms, 2) to the most that is ever trained on,
+            terms of a product, or unknown numbers or shapes.
     """
 
-    def __init__(self, task: RowTask, width: int, held_out: bool = False, device: torch.device | str = "cpu"):
-        least = 2 if isinstance(task, ManyAddition) else 1
-        if not least <= width <= task.train_length:
-            raise ValueError(f"expected a width from {least} to {task.train_length} for {task.name}, got {width}")
-        self.task, self.device = task, device
-        sizes = [(n, m) for n in range(1, width + 1) for m in range(least, width + 1)]
-        self.shapes = [(width, width)] if held_out else sizes  # (digits of the first or of every term, the other)
+    def __init__(
+        self,
+        task: RowTask,
+        width: int,
+        held_out: bool = False,
+        device: torch.device | str = "cpu",
+        numbers: str = "even",
+        terms: int = 0,
+        shapes: str = "all",
+    ):
+        summing, most = isinstance(task, ManyAddition), task.train_length
+        least, other = (2, terms or width) if summing else (1, width)
+        if not 1 <= width <= most or not least <= other <= most:
+            asked = f"a width from 1 and terms from 2 to {most}" if summing else f"a width from 1 to {most}"
+            raise ValueError(f"expected {asked} for {task.name}, got {width}" + f" and {other}" * summing)
+        if terms and not summing:
+            raise ValueError(f"expected terms 0 for {task.name}, which has none, got {terms}")
+        if numbers not in ROW_NUMBERS:
+            raise ValueError(f"expected numbers among {', '.join(ROW_NUMBERS)} for {task.name}, got {numbers!r}")
+        if shapes not in SHAPES:
+            raise ValueError(f"expected shapes as {' or '.join(SHAPES)}, got {shapes!r}")
+        self.task, self.device, self.kind = task, device, numbers
+        # (digits of the first operand or of every term, digits of the second operand or number of terms)
+        sizes = [(n, m) for n in range(1, width + 1) for m in range(least, other + 1)]
+        self.shapes = sizes[-1:] if held_out or shapes == "largest" else sizes
         pool = split_numbers()[held_out]
         groups = [numbers_of_length(pool, n + 1, task.base) for n in range(width)]
         self.numbers = torch.cat(groups).to(device)
@@ -49,12 +78,21 @@ class RowSampler:
         # On a GPU this waits for the device once a step: the shape decides the sizes of all tensors.
         chosen = torch.randint(len(self.shapes), (), generator=generator, device=self.device)
         digits, other = self.shapes[int(chosen)]
+        alphabet = self._alphabet(batch, generator) if self.kind == "repeated" else None
         if isinstance(self.task, ManyAddition):
             width = self.task.width_of(other, digits)
-            return tuple(self._digits(batch, digits, width, generator) for _ in range(other))
-        return tuple(self._digits(batch, n, n, generator) for n in (digits, other))
+            return tuple(self._digits(batch, digits, width, generator, alphabet) for _ in range(other))
+        return tuple(self._digits(batch, n, n, generator, alphabet) for n in (digits, other))
 
-    def _digits(self, batch: int, digits: int, width: int, generator: torch.Generator) -> torch.Tensor:
+    def _alphabet(self, batch: int, generator: torch.Generator) -> torch.Tensor:
+        """The two digits that a sample is made of, [batch, 2]; −1 for a sample that is made of any."""
+        some = torch.rand(batch, 1, generator=generator, device=self.device) < REPEATED
+        pair = torch.randint(self.task.base, (batch, 2), generator=generator, device=self.device)
+        return torch.where(some, pair, -1)
+
+    def _digits(
+        self, batch: int, digits: int, width: int, generator: torch.Generator, alphabet: torch.Tensor | None
+    ) -> torch.Tensor:
         base, device = self.task.base, self.device
         draws = torch.rand(4, batch, generator=generator, device=device, dtype=torch.float64)
         length = torch.where(draws[0] < FULL, digits - 1, (draws[1] * digits).long())
@@ -67,4 +105,9 @@ class RowSampler:
         )
         extreme = (built * base**places).sum(1).clamp(max=LARGEST)
         numbers = torch.where((draws[3] < EXTREME) & self.known[extreme], extreme, numbers)
+        if alphabet is not None:
+            which = torch.randint(2, (batch, digits), generator=generator, device=device)
+            built = alphabet.clamp(min=0).gather(1, which).masked_fill(places > length[:, None], 0)
+            repeated = (built * base**places).sum(1).clamp(max=LARGEST)
+            numbers = torch.where((alphabet[:, 0] >= 0) & self.known[repeated], repeated, numbers)
         return digits_of(numbers, width, self.task.base)

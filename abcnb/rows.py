@@ -49,6 +49,10 @@ class RowTask(Task):
         """The shape of a test of a length: length × length digits, or as many terms of as many digits."""
         raise TypeError(f"the task {self.name!r} does not define shape_of_length()")
 
+    def largest_shape(self, width: int, terms: int = 0) -> tuple[int, int]:
+        """The largest shape that is trained on: so many digits of an operand and, of a sum, `terms` of them."""
+        return self.shape_of_length(width)
+
     def shape_of(self, operands: Operands) -> tuple[int, int]:
         """The shape of operands given as digits."""
         raise TypeError(f"the task {self.name!r} does not define shape_of()")
@@ -216,7 +220,10 @@ class ManyAddition(RowTask):
         return digits + length_of(terms, self.base)
 
     def shape_of_length(self, length):
-        return length, self.width_of(length, length)
+        return self.largest_shape(length)
+
+    def largest_shape(self, width, terms=0):
+        return terms or width, self.width_of(terms or width, width)
 
     def shape_of(self, operands):
         return len(operands), operands[0].shape[1]

@@ -16,6 +16,27 @@ def width_of(task: Task, numbers: str) -> int:
     return task.train_length if isinstance(task, RowTask) else training_width(task, numbers)
 
 
+def check_shapes(task: Task, terms: int, shapes: str) -> None:
+    """Refuse terms and shapes for a task that has none.
+
+    Raises:
+        ValueError: says what came.
+    """
+    if not isinstance(task, RowTask) and (terms, shapes) != (0, "all"):
+        raise ValueError(
+            f"terms and shapes are for tasks whose output is in rows, not for {task.name}: got {terms} and {shapes!r}"
+        )
+
+
+def largest_layout(task: Task, width: int, form: str, terms: int = 0) -> Layout | Stream:
+    """The layout of the largest input that is trained on.
+
+    Raises:
+        ValueError: a form that the task does not have.
+    """
+    return task.layout(task.largest_shape(width, terms) if isinstance(task, RowTask) else width, form)
+
+
 class TrainingData:
     """Training and validation batches of a task, made on a device.
 
@@ -23,12 +44,14 @@ class TrainingData:
         task: the task, or its name.
         numbers: which numbers operands are drawn from, one of `TRAIN_NUMBERS`.
         width: digits that operands are padded to; 0 is the least that training numbers and their results take, one
-            more than the training length at least. Of a task in rows, the largest shape; 0 is six.
+            more than the training length at least. Of a task in rows, the most digits of an operand; 0 is six.
         form: how sources are written, one of the task's forms.
         device: where batches are made: `auto`, `cpu`, `cuda`, or a torch device.
+        terms, shapes: of tasks in rows, as of `RowSampler`.
 
     Attributes:
         task, numbers, width, form, device: as given, the width resolved.
+        layout: that of the largest input.
 
     Raises:
         ValueError: an unknown task, form or kind of numbers, a width too small for the results, or a device that this
@@ -42,20 +65,21 @@ class TrainingData:
         width: int = 0,
         form: str = "natural",
         device: torch.device | str = "cpu",
+        terms: int = 0,
+        shapes: str = "all",
     ):
         self.task = get_task(task) if isinstance(task, str) else task
         self.numbers, self.form = numbers, form
         self.device = pick_device(device) if isinstance(device, str) else device
         self.width = width or width_of(self.task, numbers)
-        self.task.layout(self.width, form)  # refuses a form that the task does not have
-        self._train, self._held_out = (self._sampler(held_out) for held_out in (False, True))
+        self._train, self._held_out = (self._sampler(held_out, terms, shapes) for held_out in (False, True))
+        self.layout = largest_layout(self.task, self.width, form, terms)
         self._layouts: dict[Layout | Stream, Layout | Stream] = {}
 
-    def _sampler(self, held_out: bool) -> Sampler | RowSampler:
+    def _sampler(self, held_out: bool, terms: int, shapes: str) -> Sampler | RowSampler:
         if isinstance(self.task, RowTask):
-            if self.numbers != "even":
-                raise ValueError(f"expected numbers 'even' for {self.task.name}, got {self.numbers!r}")
-            return RowSampler(self.task, self.width, held_out, self.device)
+            return RowSampler(self.task, self.width, held_out, self.device, self.numbers, terms, shapes)
+        check_shapes(self.task, terms, shapes)
         return Sampler(self.task, self.numbers, self.width, held_out, self.device)
 
     def _batch(self, sampler: Sampler | RowSampler, size: int, generator: torch.Generator) -> Batch:

@@ -32,10 +32,10 @@ def test_counts_are_those_of_the_model(task, method, settings):
     # Fused kernels are not counted on a CPU.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         logits = model(batch)
-    assert counter.get_total_flops() == 3 * forward_flops(wanted, wanted.train_width)
+    assert counter.get_total_flops() == 3 * forward_flops(wanted)
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(logits.flatten(0, 1), batch.target.flatten()).backward()
-    assert counter.get_total_flops() == 2 * 3 * forward_flops(wanted, wanted.train_width)
+    assert counter.get_total_flops() == 2 * 3 * forward_flops(wanted)
 
 
 def test_frozen_weights_need_no_gradients():

@@ -136,10 +136,11 @@ def test_a_stream_needs_the_natural_form():
         one_row(get_task("addition").layout(4, "aligned"))
 
 
+@pytest.mark.parametrize("numbers", ["even", "repeated"])
 @pytest.mark.parametrize("name", ["multiplication", "many-addition"])
-def test_nothing_held_out_and_nothing_long_is_trained_on(name):
+def test_nothing_held_out_and_nothing_long_is_trained_on(name, numbers):
     task, generator = get_task(name), torch.Generator().manual_seed(0)
-    sampler, held_out = RowSampler(task, 6), set(split_numbers()[1].tolist())
+    sampler, held_out = RowSampler(task, 6, numbers=numbers), set(split_numbers()[1].tolist())
     shapes = set()
     for _ in range(200):
         operands = sampler.draw(16, generator)
@@ -155,6 +156,35 @@ def test_nothing_held_out_and_nothing_long_is_trained_on(name):
 def test_longer_operands_are_never_trained_on(width):
     with pytest.raises(ValueError, match="expected a width from 1 to 6 for multiplication"):
         RowSampler(PRODUCT, width)
+
+
+def test_terms_beyond_six_are_never_trained_on():
+    with pytest.raises(ValueError, match="expected a width from 1 and terms from 2 to 6 for many-addition, got 3"):
+        RowSampler(SUM, 3, terms=7)
+    with pytest.raises(ValueError, match="expected terms 0 for multiplication"):
+        RowSampler(PRODUCT, 3, terms=3)
+    with pytest.raises(ValueError, match="expected shapes as all or largest, got 'small'"):
+        RowSampler(SUM, 3, shapes="small")
+
+
+def test_one_shape_of_six_terms_of_three_digits():
+    data = TrainingData("many-addition", width=3, terms=6, shapes="largest")
+    generator = torch.Generator().manual_seed(0)
+    shapes = {draw(4, generator).layout.shape for draw in (data.train, data.validation) for _ in range(30)}
+    assert shapes == {(6, 4)} == {data.layout.shape}
+    with pytest.raises(ValueError, match="terms and shapes are for tasks whose output is in rows"):
+        TrainingData("addition", terms=3)
+
+
+def test_half_of_repeated_samples_have_two_digits():
+    generator = torch.Generator().manual_seed(0)
+    counts = {}
+    for numbers in ("even", "repeated"):
+        sampler = RowSampler(SUM, 6, numbers=numbers, terms=6, shapes="largest")
+        terms = torch.cat(sampler.draw(2000, generator), 1)
+        counts[numbers] = sum(len(set(sample) - {0}) <= 2 for sample in terms.tolist())
+    # An eighth of the numbers is held out, so some samples of two digits have an operand of others among them.
+    assert counts["even"] < 20 and 400 < counts["repeated"] < 1000
 
 
 def test_training_batches_have_several_shapes_and_validation_the_largest():
@@ -181,7 +211,7 @@ def test_test_sets_are_repeatable_distinct_and_of_their_length(task, length):
 
 
 def test_numbers_of_other_kinds_are_refused():
-    with pytest.raises(ValueError, match="expected numbers 'even' for many-addition, got 'mixed'"):
+    with pytest.raises(ValueError, match="expected numbers among even, repeated for many-addition, got 'mixed'"):
         TrainingData("many-addition", "mixed")
 
 

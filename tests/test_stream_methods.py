@@ -1,5 +1,7 @@
 import pytest
+import torch
 
+from abcnb.attention import record
 from abcnb.counter_calibration import calibrate_stream
 from abcnb.counters import StreamBias
 from abcnb.study.cost import training_flops
@@ -59,6 +61,18 @@ def test_the_paper_tasks_are_learned_in_one_stream(method, shared_runs):
     assert run.evaluate(4, 20).samples == 20
 
 
+def test_own_token_in_the_first_layer(shared_runs):
+    wanted = experiment("many-addition", "vanilla", "smoke")
+    settings = ["bias=own-token", "biased_layers=0", "training.steps=3", "training.validate_every=3"]
+    model = fit(with_settings(wanted, settings), shared_runs, "cpu", progress=False).model()
+    data, generator = wanted.data(), torch.Generator().manual_seed(0)
+    first, second = record(model, data.train(2, generator)).self_attention
+    assert torch.equal(first[0, 0], torch.eye(first.shape[-1]))
+    assert (second[0, 0].tril() > 0).sum() == first.shape[-1] * (first.shape[-1] + 1) // 2
+    with pytest.raises(ValueError, match="bias 'own-token' is for decoder-only models"):
+        with_settings(experiment("addition", "vanilla"), ["bias=own-token"])
+
+
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="expected preset smoke, laptop or paper for parity-classification"):
         experiment("parity-classification", "vanilla", "decoder-only")
@@ -79,13 +93,13 @@ def test_what_is_not_there_is_refused():
             "lines of a stream close cells by −∞; got biased both and closed -5.0",
         ),
         ("multiplication", "abs-place", "biased=cross", "has no cross-attention, .* got biased cross"),
-        ("addition", "alibi", "bias=alibi-places", "expected a bias among none, alibi, calibrated for addition"),
-        ("addition", "alibi", "bias=by-hand", "expected a bias among none, alibi, calibrated for addition"),
+        ("addition", "alibi", "bias=alibi-places", "expected a bias among none, alibi, own-token, calibrated for addition"),
+        ("addition", "alibi", "bias=by-hand", "expected a bias among none, alibi, own-token, calibrated for addition"),
         (
             "multiplication",
             "abs-place",
             "bias=window",
-            "among none, alibi, by-hand, calibrated for multiplication",
+            "among none, alibi, own-token, by-hand, calibrated for multiplication",
         ),
     ],
 )

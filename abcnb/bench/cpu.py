@@ -167,7 +167,7 @@ def _step_of(model: nn.Module, e: Experiment, batch: Batch) -> Callable[[], obje
 
 def step_flops(e: Experiment) -> int:
     """Floating point operations of a training step, forward and backward."""
-    return 3 * e.training.batch_size * forward_flops(e, e.train_width)
+    return 3 * e.training.batch_size * forward_flops(e)
 
 
 def gemm_rate() -> float:

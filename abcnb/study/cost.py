@@ -10,13 +10,13 @@ from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment
 
 
-def forward_flops(experiment: Experiment, width: int) -> int:
-    """Operations of one sample's forward pass at a width; of a task in rows, at its largest shape."""
+def forward_flops(experiment: Experiment, width: int = 0) -> int:
+    """Operations of one sample's forward pass at a width; 0 is the largest input that it is trained on."""
     task, model = experiment.get_task(), experiment.model
-    layout = task.layout(width, experiment.form)
+    layout = task.layout(width, experiment.form) if width else experiment.layout
     rows, columns = layout.rows, len(layout)
     if not isinstance(task, RowTask):
-        rows = task.label(*task.smallest(width)).shape[1] + 1
+        rows = task.label(*task.smallest(width or experiment.train_width)).shape[1] + 1
     if experiment.in_one_stream:
         rows, columns = len(stream_of(layout)), 0
     d, d_ff = model.d_model, model.d_ff
@@ -44,5 +44,5 @@ def training_flops(experiment: Experiment) -> int:
     """Operations of the training from nothing: of ABC and LoRA, the interpolating model's too."""
     training = experiment.training
     passes = 2 if experiment.lora else 3
-    own = passes * training.steps * training.batch_size * forward_flops(experiment, experiment.train_width)
+    own = passes * training.steps * training.batch_size * forward_flops(experiment)
     return own + (training_flops(experiment.interpolation) if experiment.interpolation else 0)

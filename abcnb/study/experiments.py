@@ -13,18 +13,22 @@ import torch
 from abcnb.biases import CLOSED
 from abcnb.calibration import CalibrationConfig
 from abcnb.counter_calibration import CounterConfig
+from abcnb.layout import Layout
 from abcnb.lines import cross_window
 from abcnb.lora import LoRAConfig
 from abcnb.model_config import ModelConfig
 from abcnb.numbers import check_numbers
 from abcnb.row_numbers import RowSampler
 from abcnb.rows import RowTask
+from abcnb.stream import Stream
 from abcnb.tasks import Task, get_task
 from abcnb.training import TrainingConfig
-from abcnb.training_data import TrainingData, width_of
+from abcnb.training_data import TrainingData, check_shapes, largest_layout, width_of
 
-BIASES = ("none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "window", "by-hand", "calibrated")
-OF_STREAMS = ("none", "alibi", "by-hand", "calibrated")  # those that a decoder-only model may have
+BIASES = (
+    "none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "own-token", "window", "by-hand", "calibrated",
+)  # fmt: skip
+OF_STREAMS = ("none", "alibi", "own-token", "by-hand", "calibrated")  # those that a decoder-only model may have
 WIDEST = 10_000  # digits that operands are padded to, or a window reaches; training would not fit long before
 LARGEST_SEED = 2**32 - 1  # batches, validation and calibration take the next ones
 
@@ -51,11 +55,13 @@ class Experiment:
         base: of the digits; 0 is the task's own.
         form: `natural` or `aligned` (the paper aligns for ABS only).
         width: digits that operands are padded to in training; 0 is the training length + 1, or more where the
-            results of the training numbers take more.
-        train_numbers: one of `numbers.TRAIN_NUMBERS`.
+            results of the training numbers take more. Of outputs in rows, the most digits of an operand; 0 is six.
+        train_numbers: one of `numbers.TRAIN_NUMBERS`, or of `row_numbers.ROW_NUMBERS` for outputs in rows.
+        terms, shapes: of outputs in rows: the most terms of a sum (0 is the width), and whether shapes up to the
+            largest or that one alone are trained on.
         bias: `none`, `alibi` (self-attention), `alibi-cross`, `alibi-right`, `alibi-places` (both, source columns
-            counted from the left, from the right, and by place), `window` (ABS), `by-hand` (ABS for outputs in
-            rows) or `calibrated` (ABC).
+            counted from the left, from the right, and by place), `own-token` (of a decoder-only model: every
+            token sees itself), `window` (ABS), `by-hand` (ABS for outputs in rows) or `calibrated` (ABC).
         biased: which attention of the decoder gets the bias: `self`, `cross` or `both`.
         biased_layers: the decoder layers that get it, from 0; empty is all.
         closed: the bias of closed cells, −∞ or finite.
@@ -85,6 +91,8 @@ class Experiment:
     interpolation: "Experiment | None" = None
     lora: LoRAConfig | None = None
     counters: CounterConfig | None = None
+    terms: int = 0
+    shapes: str = "all"
 
     def __post_init__(self):
         if not 0 <= self.seed <= LARGEST_SEED:
@@ -151,23 +159,24 @@ class Experiment:
 
     def _check_data(self, task: Task) -> None:
         """Refuse a form, numbers or a width that the task does not have."""
+        check_shapes(task, self.terms, self.shapes)
         if not isinstance(task, RowTask):
             task.layout(self.train_width, self.form)
             check_numbers(task, self.train_numbers, self.train_width)
             return
-        RowSampler(task, self.train_width)
+        RowSampler(task, self.train_width, numbers=self.train_numbers, terms=self.terms, shapes=self.shapes)
         task.layout(self.train_width, self.form)
-        if not self.in_one_stream or self.train_numbers != "even":
+        if not self.in_one_stream:
             raise ValueError(
-                f"expected a decoder-only model and train_numbers 'even' for {task.name}, whose output is in rows, "
-                f"got {self.model.architecture} and {self.train_numbers!r}"
+                f"expected a decoder-only model for {task.name}, whose output is in rows, "
+                f"got {self.model.architecture}"
             )
 
     def _check_bias_of_architecture(self, task: Task) -> None:
         """Refuse a bias, or a part of it, that the model's architecture does not have."""
         if not self.in_one_stream:
-            if self.bias == "by-hand":
-                raise ValueError(f"bias 'by-hand' is for decoder-only models, got {self.model.architecture}")
+            if self.bias in ("by-hand", "own-token"):
+                raise ValueError(f"bias {self.bias!r} is for decoder-only models, got {self.model.architecture}")
             return
         known = [bias for bias in OF_STREAMS if bias != "by-hand" or isinstance(task, RowTask)]
         if self.bias not in known:
@@ -197,7 +206,14 @@ class Experiment:
 
     def data(self, device: torch.device | str = "cpu") -> TrainingData:
         """What it is trained on, made on a device."""
-        return TrainingData(self.get_task(), self.train_numbers, self.width, self.form, device)
+        return TrainingData(
+            self.get_task(), self.train_numbers, self.width, self.form, device, self.terms, self.shapes
+        )
+
+    @property
+    def layout(self) -> Layout | Stream:
+        """The layout of the largest input that it is trained on."""
+        return largest_layout(self.get_task(), self.train_width, self.form, self.terms)
 
     @property
     def frame(self) -> str:

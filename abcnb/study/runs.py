@@ -73,11 +73,11 @@ def written_biases(experiment: Experiment) -> Biases:
     if experiment.bias in CROSS_DISTANCE_OF:
         return Biases((ALiBi(heads),), (ALiBi(heads, CROSS_DISTANCE_OF[experiment.bias]),))
     if experiment.bias == "by-hand":
-        task = experiment.get_task()
-        return by_hand(task.layout(experiment.train_width), heads, task.lines_by_hand)
+        return by_hand(experiment.layout, heads, experiment.get_task().lines_by_hand)
+    if experiment.bias == "own-token":
+        return Biases((StreamBias(heads, ()),))  # a row that no line reaches opens its own token
     if experiment.bias == "window":
-        segments = experiment.get_task().layout(experiment.train_width, experiment.form).segments
-        return windows(heads, segments, experiment.window.w, experiment.window.sides)
+        return windows(heads, experiment.layout.segments, experiment.window.w, experiment.window.sides)
     return NO_BIASES
 
 
@@ -166,8 +166,7 @@ class Run:
                 for name in tensors
                 if (shape := tuple(map(int, name.split("x"))))
             ]
-        layout = interpolation.get_task().layout(interpolation.train_width, interpolation.form)
-        return AveragedAttention(tensors["self"], tensors["cross"], layout)
+        return AveragedAttention(tensors["self"], tensors["cross"], interpolation.layout)
 
     def model(self, device: str | torch.device = "cpu") -> Transformer:
         """The trained model, in evaluation mode."""

@@ -42,7 +42,7 @@ def _work(job: Job, steps: int) -> float:
     """Tokens that a job reads, a token of training counted three times: backward costs twice the forward pass."""
     e, task = job.experiment, job.experiment.get_task()
     form = e.form
-    training = 3 * steps * e.training.batch_size * task.layout(e.train_width, form).rows
+    training = 3 * steps * e.training.batch_size * e.layout.rows
     return training + sum(
         count * task.layout(task.digits_at(length) + 1, form).rows for _, length, count in job.tests
     )
