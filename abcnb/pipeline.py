@@ -111,9 +111,7 @@ def check_data(data: TrainingData, model: Transformer | None = None) -> None:
 
 def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
     """Train a new model on `data.device`; `watch` as of `training.train`."""
-    check_training(
-        model.config, model.head.out_features, training.batch_size, data.layout.rows, data.device
-    )
+    check_training(model.config, model.head.out_features, training.batch_size, data.layout.rows, data.device)
     model = model.to(data.device)
     model.trained_on = f"{data.task.name} in base {data.task.base}, {data.form} form"
     model.history = train(model, data, training, seed, **watch)

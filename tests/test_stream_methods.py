@@ -93,8 +93,18 @@ def test_what_is_not_there_is_refused():
             "lines of a stream close cells by −∞; got biased both and closed -5.0",
         ),
         ("multiplication", "abs-place", "biased=cross", "has no cross-attention, .* got biased cross"),
-        ("addition", "alibi", "bias=alibi-places", "expected a bias among none, alibi, own-token, calibrated for addition"),
-        ("addition", "alibi", "bias=by-hand", "expected a bias among none, alibi, own-token, calibrated for addition"),
+        (
+            "addition",
+            "alibi",
+            "bias=alibi-places",
+            "expected a bias among none, alibi, own-token, calibrated for addition",
+        ),
+        (
+            "addition",
+            "alibi",
+            "bias=by-hand",
+            "expected a bias among none, alibi, own-token, calibrated for addition",
+        ),
         (
             "multiplication",
             "abs-place",
