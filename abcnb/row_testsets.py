@@ -1,7 +1,7 @@
 """The test sets of tasks whose output is in rows; `testsets` hands on to these.
 
 The length L of a product's test is the digits of both operands, that of a sum its terms and their digits. Each kind has
-one shape, and `samples` are divided among kinds.
+one shape, and `samples` are divided among kinds. Lists in lists have their own test sets (`nested`).
 
 **random**: operands of exactly L digits, the leading one not zero; up to six digits they are held-out numbers.
 
@@ -23,6 +23,7 @@ Long numbers are not compared with training numbers, which have at most six digi
 import torch
 
 from abcnb.hard_numbers import NUMBERS, random_digits
+from abcnb.nested import NestedLists, nested_cases
 from abcnb.numbers import numbers_of_length, split_numbers
 from abcnb.rows import ManyAddition, RowTask
 from abcnb.tasks import LARGEST, Operands, digits_of, distinct
@@ -38,6 +39,8 @@ def row_cases(
     Raises:
         ValueError: a test set that these tasks do not have.
     """
+    if isinstance(task, NestedLists):
+        return nested_cases(task, length, samples, test_set, generator)
     if test_set == "random":
         return {"random": distinct(_operands(task, samples, task.shape_of_length(length), length, generator))}
     if test_set == "hard":

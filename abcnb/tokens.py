@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 
 START, END, PAD, EQUALS = "$", "&", "@", "="
-CHARACTERS = "0123456789+*$&@" + "abcdef" + "%><" + "="
+CHARACTERS = "0123456789+*$&@" + "abcdef" + "%><" + "=" + "[]"
 IDS = {character: i for i, character in enumerate(CHARACTERS)}
 START_ID, END_ID, PAD_ID, EQUALS_ID = IDS[START], IDS[END], IDS[PAD], IDS[EQUALS]
 PAPER_VOCABULARY = 15

@@ -4,6 +4,7 @@ import torch
 
 from abcnb.devices import pick_device
 from abcnb.layout import Layout
+from abcnb.nested import NestedLists, TreeSampler
 from abcnb.numbers import Sampler, training_width
 from abcnb.row_numbers import RowSampler
 from abcnb.rows import RowTask
@@ -16,16 +17,29 @@ def width_of(task: Task, numbers: str) -> int:
     return task.train_length if isinstance(task, RowTask) else training_width(task, numbers)
 
 
-def check_shapes(task: Task, terms: int, shapes: str) -> None:
-    """Refuse terms and shapes for a task that has none.
+def sampler_of(
+    task: Task,
+    numbers: str,
+    width: int,
+    held_out: bool = False,
+    device: torch.device | str = "cpu",
+    terms: int = 0,
+    shapes: str = "all",
+) -> Sampler | RowSampler | TreeSampler:
+    """What draws a task's operands.
 
     Raises:
-        ValueError: says what came.
+        ValueError: numbers, a width, terms or shapes that the task does not have.
     """
-    if not isinstance(task, RowTask) and (terms, shapes) != (0, "all"):
-        raise ValueError(
-            f"terms and shapes are for tasks whose output is in rows, not for {task.name}: got {terms} and {shapes!r}"
-        )
+    if isinstance(task, RowTask) and not isinstance(task, NestedLists):
+        return RowSampler(task, width, held_out, device, numbers, terms, shapes)
+    if (terms, shapes) != (0, "all"):
+        raise ValueError(f"terms and shapes are for products and sums in rows, got {terms} and {shapes!r}")
+    if not isinstance(task, NestedLists):
+        return Sampler(task, numbers, width, held_out, device)
+    if numbers != "even":
+        raise ValueError(f"expected numbers 'even' for {task.name}, got {numbers!r}")
+    return TreeSampler(task, width, held_out, device)
 
 
 def largest_layout(task: Task, width: int, form: str, terms: int = 0) -> Layout | Stream:
@@ -72,17 +86,14 @@ class TrainingData:
         self.numbers, self.form = numbers, form
         self.device = pick_device(device) if isinstance(device, str) else device
         self.width = width or width_of(self.task, numbers)
-        self._train, self._held_out = (self._sampler(held_out, terms, shapes) for held_out in (False, True))
+        self._train, self._held_out = (
+            sampler_of(self.task, numbers, self.width, held_out, self.device, terms, shapes)
+            for held_out in (False, True)
+        )
         self.layout = largest_layout(self.task, self.width, form, terms)
         self._layouts: dict[Layout | Stream, Layout | Stream] = {}
 
-    def _sampler(self, held_out: bool, terms: int, shapes: str) -> Sampler | RowSampler:
-        if isinstance(self.task, RowTask):
-            return RowSampler(self.task, self.width, held_out, self.device, self.numbers, terms, shapes)
-        check_shapes(self.task, terms, shapes)
-        return Sampler(self.task, self.numbers, self.width, held_out, self.device)
-
-    def _batch(self, sampler: Sampler | RowSampler, size: int, generator: torch.Generator) -> Batch:
+    def _batch(self, sampler: Sampler | RowSampler | TreeSampler, size: int, generator: torch.Generator) -> Batch:
         batch = self.task.batch(sampler.draw(size, generator), self.form)
         if batch.layout not in self._layouts:  # kept on the device: copied at every step they would make it wait
             self._layouts[batch.layout] = batch.layout.to(self.device)

@@ -172,7 +172,7 @@ def test_one_shape_of_six_terms_of_three_digits():
     generator = torch.Generator().manual_seed(0)
     shapes = {draw(4, generator).layout.shape for draw in (data.train, data.validation) for _ in range(30)}
     assert shapes == {(6, 4)} == {data.layout.shape}
-    with pytest.raises(ValueError, match="terms and shapes are for tasks whose output is in rows"):
+    with pytest.raises(ValueError, match="terms and shapes are for products and sums in rows"):
         TrainingData("addition", terms=3)
 
 

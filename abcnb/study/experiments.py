@@ -17,13 +17,11 @@ from abcnb.layout import Layout
 from abcnb.lines import cross_window
 from abcnb.lora import LoRAConfig
 from abcnb.model_config import ModelConfig
-from abcnb.numbers import check_numbers
-from abcnb.row_numbers import RowSampler
 from abcnb.rows import RowTask
 from abcnb.stream import Stream
 from abcnb.tasks import Task, get_task
 from abcnb.training import TrainingConfig
-from abcnb.training_data import TrainingData, check_shapes, largest_layout, width_of
+from abcnb.training_data import TrainingData, largest_layout, sampler_of, width_of
 
 BIASES = (
     "none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "own-token", "window", "by-hand", "calibrated",
@@ -159,14 +157,9 @@ class Experiment:
 
     def _check_data(self, task: Task) -> None:
         """Refuse a form, numbers or a width that the task does not have."""
-        check_shapes(task, self.terms, self.shapes)
-        if not isinstance(task, RowTask):
-            task.layout(self.train_width, self.form)
-            check_numbers(task, self.train_numbers, self.train_width)
-            return
-        RowSampler(task, self.train_width, numbers=self.train_numbers, terms=self.terms, shapes=self.shapes)
         task.layout(self.train_width, self.form)
-        if not self.in_one_stream:
+        sampler_of(task, self.train_numbers, self.train_width, terms=self.terms, shapes=self.shapes)
+        if isinstance(task, RowTask) and not self.in_one_stream:
             raise ValueError(
                 f"expected a decoder-only model for {task.name}, whose output is in rows, "
                 f"got {self.model.architecture}"

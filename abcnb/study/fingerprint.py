@@ -12,7 +12,7 @@ from pathlib import Path
 import abcnb
 
 DECIDING = (
-    "tokens", "layout", "stream", "tasks", "rows", "numbers", "row_numbers", "training_data", "hard_numbers",
+    "tokens", "layout", "stream", "tasks", "rows", "nested", "numbers", "row_numbers", "training_data", "hard_numbers",
     "testsets", "row_testsets", "biases", "lines", "counters", "distance_biases", "positions", "model_config", "layers",
     "model", "decoder_only", "attention", "calibration", "counter_calibration", "lora", "checkpoints", "training",
     "evaluation", "pipeline",

@@ -43,11 +43,27 @@ OF_ONE_ROW = {
     "abc-places": StreamMethod("none", "calibrated"),
 }
 
-# By task: the largest shape and the optimizer steps without lines, the largest shape and the steps with them.
-ROWS_LAPTOP = {"multiplication": (4, 8000, 6, 3000), "many-addition": (4, 6000, 6, 1500)}
+# What models of outputs in rows are trained on, by task, without and with lines. A first layer that sees its own token
+# alone leaves it to the last one to show which tokens a step needs, where one shape spares it finding out the shape.
+PLAIN_ROWS = {
+    "multiplication": {"width": 4},
+    "nested": {},
+    "many-addition": {"width": 3, "terms": 6, "shapes": "largest"},
+}
+PLAIN_BIAS = {"many-addition": {"bias": "own-token", "biased_layers": (0,)}}
+LINED_ROWS = {
+    "multiplication": {"width": 6},
+    "nested": {},
+    "many-addition": {"width": 6, "train_numbers": "repeated"},
+}
+ROWS_STEPS = {"multiplication": (8000, 3000), "many-addition": (1000, 2500), "nested": (8000, 2000)}
 ONE_ROW_STEPS = (800, 500)  # without and with lines
 # With κ 1 for the output products of seed 12 lost the product's place before (6 × 6: 67.67%), which κ 0 keeps.
-ROWS_COUNTERS = {"multiplication": CounterConfig(kappa_output=0.0), "many-addition": CounterConfig()}
+ROWS_COUNTERS = {
+    "multiplication": CounterConfig(kappa_output=0.0),
+    "many-addition": CounterConfig(),
+    "nested": CounterConfig(),
+}
 # With κ 2 for the prompt seed 12 lost the first operand's place before (six digits: 76.33%), which κ 1 keeps.
 ONE_ROW_COUNTERS = CounterConfig(kappa_prompt=1.0)
 LATER_STEPS = 3000  # of position schemes, as in the encoder-decoder
@@ -93,39 +109,36 @@ def stream_experiment(task: str, method: str, preset: str, seed: int) -> Experim
     if method not in known:
         raise ValueError(f"expected a method among {', '.join(known)} for {task} at {preset}, got {method!r}")
     chosen = known[method]
-    lines = chosen.bias in ("by-hand", "calibrated")
-    in_rows = isinstance(get_task(task), RowTask)
-    if in_rows:
-        plain_width, plain_steps, width, steps = ROWS_LAPTOP[task]
-        width, steps = (width, steps) if lines or method == "coupled" else (plain_width, plain_steps)
+    lined = chosen.bias in ("by-hand", "calibrated")
+    model = ModelConfig(decoder_layers=2, position=chosen.position, architecture="decoder-only")
+    if chosen.position in ("abacus", "coupled", "coupled-rows"):
+        model = replace(model, max_position=MOST_POSITIONS)
+    if isinstance(get_task(task), RowTask):
+        lined = lined or method == "coupled"
+        trained_on = (LINED_ROWS if lined else PLAIN_ROWS)[task]
+        steps = ROWS_STEPS[task][lined]
     else:
-        later = method not in ("vanilla", "abc-places")
-        width, steps = 0, LATER_STEPS if later else ONE_ROW_STEPS[lines]
-    indexed = chosen.position in ("abacus", "coupled", "coupled-rows")
-    model = ModelConfig(
-        decoder_layers=2,
-        position=chosen.position,
-        architecture="decoder-only",
-        max_position=MOST_POSITIONS if indexed else ModelConfig.max_position,
-    )
-    built = Experiment(
-        task,
-        method,
-        preset,
-        seed,
-        width=width,
-        bias=chosen.bias if chosen.bias != "calibrated" else "none",
-        model=model,
-        training=TrainingConfig(steps=steps, batch_size=BATCH, learning_rate=2e-3),
-    )
+        trained_on = {}
+        steps = LATER_STEPS if method not in ("vanilla", "abc-places") else ONE_ROW_STEPS[lined]
+    bias = {} if chosen.bias == "calibrated" else {"bias": chosen.bias}
+    if method == "vanilla":
+        bias = PLAIN_BIAS.get(task, bias)
+    training = TrainingConfig(steps=steps, batch_size=BATCH, learning_rate=2e-3)
+    built = Experiment(task, method, preset, seed, model=model, training=training, **trained_on, **bias)
     if preset == "smoke":
-        training = TrainingConfig(
-            steps=20, batch_size=32, learning_rate=3e-3, warmup_steps=5, validate_every=10, validation_samples=64
-        )
-        small = replace(model, d_model=32, d_ff=64, heads=2)
-        built = replace(built, model=small, training=training, width=3)
+        built = _small(built)
     if chosen.bias != "calibrated":
         return built
     plain = stream_experiment(task, "vanilla", preset, seed)
-    counters = ROWS_COUNTERS[task] if in_rows else ONE_ROW_COUNTERS
+    counters = ROWS_COUNTERS.get(task, ONE_ROW_COUNTERS)
     return replace(built, bias="calibrated", counters=counters, interpolation=plain)
+
+
+def _small(experiment: Experiment) -> Experiment:
+    """An experiment of the preset `smoke`."""
+    training = TrainingConfig(
+        steps=20, batch_size=32, learning_rate=3e-3, warmup_steps=5, validate_every=10, validation_samples=64
+    )
+    model = replace(experiment.model, d_model=32, d_ff=64, heads=2)
+    width = min(3, experiment.get_task().train_length)
+    return replace(experiment, model=model, training=training, width=width, terms=0)
