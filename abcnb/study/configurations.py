@@ -65,6 +65,8 @@ def summary(e: Experiment) -> dict[str, str]:
     """What decides an experiment, by the keys of `TITLES`; empty where a method has no such choice."""
     c, window = e.calibration, e.window
     bias = f"window w={window.w}, {window.sides}" if window else e.bias
+    if e.biased_layers:
+        bias += f" in layer {text_of(e.biased_layers)}"
     of_scheme = [name for name in read_by(SCHEMES[e.model.position]) if name in OF_SCHEMES]
     options = [f"{name} {text_of(getattr(e.model, name))}" for name in of_scheme]
     found = {
@@ -72,7 +74,7 @@ def summary(e: Experiment) -> dict[str, str]:
         "batch": str(e.training.batch_size),
         "rate": f"{e.training.learning_rate:g}",
         "numbers": e.train_numbers,
-        "width": str(e.train_width),
+        "width": _trained_on(e),
         "form": e.form,
         "positions": ", ".join([e.model.position, *options]),
         "bias": f"{bias}, LoRA of rank {e.lora.rank}" if e.lora else bias,
@@ -95,6 +97,12 @@ def summary(e: Experiment) -> dict[str, str]:
     return found
 
 
+def _trained_on(e: Experiment) -> str:
+    """The digits that operands are padded to, or the largest shape of an output in rows."""
+    text = f"{e.terms} terms of {e.train_width}" if e.terms else str(e.train_width)
+    return f"{text} alone" if e.shapes == "largest" else text
+
+
 def methods_page(preset: str = "laptop") -> str:
     """Every task and method at a preset as Markdown; what differs between the tasks of a method is bold."""
     known_to = ["| method | what it is | what it is told beyond tokens and their order |", "|---|---|---|"]
@@ -114,11 +122,10 @@ def methods_page(preset: str = "laptop") -> str:
                 "of the same task. *Width* is the number of digits that operands are padded to in training.",
                 _settings_table(preset, [name for name in TASKS if not issubclass(TASKS[name], RowTask)]),
                 "## In one stream",
-                "Decoder-only models: `multiplication` and `many-addition`, whose outputs are written in rows, and the "
-                "other tasks at the preset `decoder-only`. Of these, `vanilla` and `abc-places` on Addition, "
-                "`multiplication` and `many-addition` and `abs-place` on `multiplication` are frozen, the others are "
-                "still being chosen. *Width* is, for outputs in rows, the "
-                "most digits of an operand and the most terms, and κ is for lines to the prompt and to the output.",
+                "Decoder-only models: `multiplication`, `many-addition` and `nested`, whose outputs are written in "
+                "rows, and the other tasks at the preset `decoder-only`. Which of these are frozen is said where they are defined (`abcnb/study/stream_methods.py`). *Width* is, for outputs in "
+                "rows, the most digits of an operand and the most terms (of `nested`, the deepest lists), *alone* "
+                "where no smaller shape is trained on, and κ is for lines to the prompt and to the output.",
                 "\n".join(["| method | tasks | what it is told |", "|---|---|---|", *_told_in_streams(preset)]),
                 _settings_table(preset, [name for name in TASKS if issubclass(TASKS[name], RowTask)]),
                 "At the preset `decoder-only`:",
@@ -150,9 +157,9 @@ def _settings_table(preset: str, tasks: list[str]) -> str:
 
 
 def _told_in_streams(preset: str) -> list[str]:
-    rows = []
+    rows, in_rows = [], [name for name in TASKS if issubclass(TASKS[name], RowTask)]
     for name in METHODS:
-        for where, tasks in ((preset, ("multiplication", "many-addition")), ("decoder-only", OF_ONE_STREAM)):
+        for where, tasks in ((preset, in_rows), ("decoder-only", list(OF_ONE_STREAM))):
             if has(tasks[0], name, where):
                 known = told_in_stream(experiment(tasks[0], name, where))
                 rows.append(f"| `{name}` | {', '.join(tasks)} | {'; '.join(known) or 'nothing'} |")

@@ -1,8 +1,9 @@
 """The methods of decoder-only models: on the outputs in rows, and on the other tasks at the preset `decoder-only`.
 
-Protocol: chosen on seeds 10 to 12 by tests of at most 12 digits (12 × 12, 12 terms of 12), then frozen. `vanilla` and
-`abc-places` on Addition, on products and on sums of many terms are, and `abs-place` on products (on seed 10 alone); the
-other methods are still being chosen.
+Protocol: chosen on development seeds by tests of at most 12 digits (12 × 12, 12 terms of 12; lists in lists: depth 3),
+then frozen: `vanilla` and `abc-places` on Addition, Successor, Parity and products (seeds 10 to 12), sums of many terms
+(second round, seeds 13 to 15) and lists in lists (seed 10), `abs-place` on products and lists (seed 10). The others are
+still being chosen.
 """
 
 from dataclasses import dataclass, replace
@@ -79,7 +80,7 @@ def methods_of(task: str, preset: str) -> dict[str, StreamMethod]:
     return OF_ONE_ROW if preset == "decoder-only" and task != "parity-classification" else {}
 
 
-KIND = "the kind of every step: a row of products or of sums, or the end of one"
+KIND = "the kind of every step: a row of products, sums or values, or the end of one"
 BY_HAND = "which tokens every step has to look at"
 COUNTERS = "where operands and rows begin and end, and the row and place of every step"
 OF_POSITION = {
