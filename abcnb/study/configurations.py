@@ -123,9 +123,10 @@ def methods_page(preset: str = "laptop") -> str:
                 _settings_table(preset, [name for name in TASKS if not issubclass(TASKS[name], RowTask)]),
                 "## In one stream",
                 "Decoder-only models: `multiplication`, `many-addition` and `nested`, whose outputs are written in "
-                "rows, and the other tasks at the preset `decoder-only`. Which of these are frozen is said where they are defined (`abcnb/study/stream_methods.py`). *Width* is, for outputs in "
-                "rows, the most digits of an operand and the most terms (of `nested`, the deepest lists), *alone* "
-                "where no smaller shape is trained on, and κ is for lines to the prompt and to the output.",
+                "rows, and the other tasks at the preset `decoder-only`. Which of these are frozen is said where they "
+                "are defined, in `abcnb/study/stream_methods.py`. *Width* is, for outputs in rows, the most digits of "
+                "an operand and the most terms (of `nested`, the deepest lists), *alone* where no smaller shape is "
+                "trained on, and κ is for lines to the prompt and to the output.",
                 "\n".join(["| method | tasks | what it is told |", "|---|---|---|", *_told_in_streams(preset)]),
                 _settings_table(preset, [name for name in TASKS if issubclass(TASKS[name], RowTask)]),
                 "At the preset `decoder-only`:",
