@@ -102,13 +102,18 @@ PAPERS = (
 
 
 def overview(table: pd.DataFrame) -> str:
-    """All tasks side by side at the longest of the paper's lengths, random digits, the paper's methods; as Markdown."""
+    """The paper's tasks side by side at the longest of its lengths, random digits, as Markdown.
+
+    Of the paper's models the methods of its tables, of others all.
+    """
     parts = []
     for group in groups(table):
-        shown = group[(group["test_set"] == "random") & group["method"].isin(PAPERS)]
+        shown = group[(group["test_set"] == "random") & group["task"].isin(PUBLISHED)]
+        if len(shown) and _is_of_the_papers_models(shown):
+            shown = shown[shown["method"].isin(PAPERS)]
         if len(shown):
             parts += [
-                made_with(group),
+                made_with(shown),
                 f"**{LENGTHS[-1]} digits, random digits:**",
                 markdown(by_task(shown, LENGTHS[-1])),
             ]
