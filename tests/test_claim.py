@@ -15,9 +15,11 @@ import abcnb
 import abcnb.positions
 import abcnb.tasks
 from abcnb.evaluation import percent
+from abcnb.rows import RowTask
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.runs import load_run
+from abcnb.study.verification import SAMPLES_IN_ROWS
 from abcnb.tasks import TASKS, get_task
 from abcnb.testsets import HARD_SAMPLES
 from abcnb.tokens import decode
@@ -30,22 +32,23 @@ by_model = pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.n
 # --- committed models
 
 
-def committed_hard_cases(folder, csv="accuracy"):
-    """The rows of a CSV on the hard cases of a committed model, by length."""
-    table = results.read(REPOSITORY / "reports" / "results" / f"{csv}.csv")
+def committed_hard_cases(folder):
+    """The committed rows of a committed model on hard cases, by length."""
+    table = results.read(REPOSITORY / "reports" / "results" / "accuracy.csv")
     rows = table[(table["run"] == folder.name) & (table["test_set"] == "hard")]
     return {row.length: row for row in rows.itertuples()}
 
 
-def assert_reproduced(folder, row, asked=HARD_SAMPLES):
-    """The row's exact matches come out again, and its wrong digits where the model answers anything right.
+def assert_reproduced(folder, row):
+    """The row's exact matches come out again, and its wrong digits where the model answers most of them right.
 
     Where it does not, its digits are guesses, and a few of ten thousand fall otherwise with weights in half precision.
     """
     run = load_run(folder)
+    asked = SAMPLES_IN_ROWS["hard"] if isinstance(run.experiment.get_task(), RowTask) else HARD_SAMPLES
     (score,) = abcnb.evaluate(run.model(), run.experiment.data(), [row.length], asked, "hard")
     assert (score.samples, score.correct, score.digits) == (row.samples, row.correct, row.digits)
-    if row.correct:
+    if 2 * row.correct > row.samples:
         assert score.wrong_digits == row.wrong_digits
     else:
         assert score.wrong_digits == pytest.approx(row.wrong_digits, rel=1e-3)
@@ -53,10 +56,7 @@ def assert_reproduced(folder, row, asked=HARD_SAMPLES):
 
 @by_model
 def test_a_committed_model_reproduces_its_row_at_six_digits(folder):
-    if published := committed_hard_cases(folder):
-        assert_reproduced(folder, published[6])
-    else:  # of a development seed, for a notebook: 300 hard cases were asked for
-        assert_reproduced(folder, committed_hard_cases(folder, "development")[6], 300)
+    assert_reproduced(folder, committed_hard_cases(folder)[6])
 
 
 def without_errors(length):

@@ -136,7 +136,7 @@ def test_the_tasks_panel_takes_tasks_bases_and_forms():
     assert found.text.startswith(f"The first {MOST_TOKENS} of 30")
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ONE_ROW)
 def test_example_inputs_are_inputs(name):
     for base in {2, 10, 16} & set(TASKS[name].bases):
         get_task(name, base).parse(example_input(get_task(name, base)))
