@@ -167,6 +167,7 @@ def evaluate_command(
         raise ValueError("expected --by-kind or --by-step alone, without --json and --fresh")
     _use_threads(threads)
     found, measured, where = find_run(run, runs), _numbers(lengths), pick_device(device)
+    check_lengths(found.experiment, measured, samples)
     if by_kind or by_step:
         e, model = found.experiment, found.model(where)
         for length in measured:

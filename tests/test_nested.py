@@ -7,6 +7,7 @@ from abcnb.counters import by_hand
 from abcnb.nested import OPERATORS, TRAIN_DEPTH, outline, random_shape
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
+from abcnb.study.runs import check_lengths
 from abcnb.tasks import get_task
 from abcnb.testsets import test_cases as cases_of
 from abcnb.tokens import decode
@@ -118,3 +119,8 @@ def test_a_calibrated_run(shared_runs):
     run = fit(experiment("nested", "abc-places", "smoke"), shared_runs, "cpu", progress=False)
     assert run.evaluate(3, 40).samples == 40 and run.biases().self_biases[0].lines
     assert run.attention()[0].stream.segment("items").counters == ("row", "place")
+
+
+def test_trees_that_are_too_deep_are_refused_before_anything_is_drawn():
+    with pytest.raises(ValueError, match="expected lengths of at most 12 lists in one another, got 60"):
+        check_lengths(experiment("nested", "abs-place"), [6, 60], 100)

@@ -41,6 +41,7 @@ from abcnb.files import write_atomically
 from abcnb.limits import check_dense
 from abcnb.lines import LineBias, windows
 from abcnb.model import Transformer
+from abcnb.nested import NestedLists
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
 
@@ -87,14 +88,19 @@ def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> l
     return [(name, length, size) for length in lengths for name, size in sizes if size]
 
 
+DEEPEST = 12  # lists in one another: a random tree has half as many again on each further level
+
+
 def check_lengths(experiment: Experiment, lengths: Sequence[int], samples: int) -> None:
-    """Refuse, before anything is trained, tests that do not fit into memory.
+    """Refuse, before anything is trained or drawn, tests that do not fit into memory, and trees that are too deep.
 
     Raises:
         ValueError: says which length.
     """
     task = experiment.get_task()
     for length in lengths:
+        if isinstance(task, NestedLists) and length > DEEPEST:
+            raise ValueError(f"expected lengths of at most {DEEPEST} lists in one another, got {length}")
         check_request(task, length, samples)
         if experiment.bias not in ("window", "by-hand", "calibrated"):
             check_dense(length)
