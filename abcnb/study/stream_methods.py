@@ -6,7 +6,7 @@ and `abc-places` on Addition and products (seeds 10 to 12) and on sums of many t
 other tasks at `decoder-only`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from abcnb.counter_calibration import CounterConfig
 from abcnb.model_config import ModelConfig
@@ -44,29 +44,44 @@ OF_ONE_ROW = {
     "abc-places": StreamMethod("none", "calibrated"),
 }
 
-# What models of outputs in rows are trained on, by task, without and with lines. A first layer that sees its own token
-# alone leaves it to the last one to show which tokens a step needs, where one shape spares it finding out the shape.
-PLAIN_ROWS = {
-    "multiplication": {"width": 4},
-    "nested": {},
-    "many-addition": {"width": 3, "terms": 6, "shapes": "largest"},
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """How the models of a task are trained in one stream.
+
+    Attributes:
+        plain, lined: what they are trained on without and with lines, as fields of `Experiment`.
+        plain_bias: the bias of `vanilla`, likewise; none by default.
+        steps: of training without and with lines.
+        counters: the choices of the calibration.
+    """
+
+    plain: dict = field(default_factory=dict)
+    lined: dict = field(default_factory=dict)
+    plain_bias: dict = field(default_factory=dict)
+    steps: tuple[int, int] = (800, 500)
+    counters: CounterConfig = field(default_factory=CounterConfig)
+
+
+ROWS = {
+    "multiplication": TaskSettings(
+        plain={"width": 4},
+        lined={"width": 6},
+        steps=(8000, 3000),
+        # With κ 1 seed 12 lost the product's place before (6 × 6: 67.67%), which κ 0 keeps.
+        counters=CounterConfig(kappa_output=0.0),
+    ),
+    "many-addition": TaskSettings(
+        plain={"width": 3, "terms": 6, "shapes": "largest"},  # one shape spares it finding out the shape
+        # A first layer that sees its own token alone leaves it to the last one to show which tokens a step needs.
+        plain_bias={"bias": "own-token", "biased_layers": (0,)},
+        lined={"width": 6, "train_numbers": "repeated"},
+        steps=(1000, 2500),
+    ),
+    "nested": TaskSettings(steps=(8000, 2000)),
 }
-PLAIN_BIAS = {"many-addition": {"bias": "own-token", "biased_layers": (0,)}}
-LINED_ROWS = {
-    "multiplication": {"width": 6},
-    "nested": {},
-    "many-addition": {"width": 6, "train_numbers": "repeated"},
-}
-ROWS_STEPS = {"multiplication": (8000, 3000), "many-addition": (1000, 2500), "nested": (8000, 2000)}
-ONE_ROW_STEPS = (800, 500)  # without and with lines
-# With κ 1 for the output products of seed 12 lost the product's place before (6 × 6: 67.67%), which κ 0 keeps.
-ROWS_COUNTERS = {
-    "multiplication": CounterConfig(kappa_output=0.0),
-    "many-addition": CounterConfig(),
-    "nested": CounterConfig(),
-}
-# With κ 2 for the prompt seed 12 lost the first operand's place before (six digits: 76.33%), which κ 1 keeps.
-ONE_ROW_COUNTERS = CounterConfig(kappa_prompt=1.0)
+# With κ 2 seed 12 lost the first operand's place before (Addition, six digits: 76.33%), which κ 1 keeps.
+ONE_ROW = TaskSettings(counters=CounterConfig(kappa_prompt=1.0))
 LATER_STEPS = 3000  # of position schemes, as in the encoder-decoder
 BATCH = 128
 MOST_POSITIONS = 128  # indices of the schemes that count from a random offset
@@ -109,30 +124,24 @@ def stream_experiment(task: str, method: str, preset: str, seed: int) -> Experim
         raise ValueError(f"expected preset {presets} for {task}, got {preset!r}")
     if method not in known:
         raise ValueError(f"expected a method among {', '.join(known)} for {task} at {preset}, got {method!r}")
-    chosen = known[method]
-    lined = chosen.bias in ("by-hand", "calibrated")
+    chosen, settings, in_rows = known[method], ROWS.get(task, ONE_ROW), task in ROWS
+    lined = chosen.bias in ("by-hand", "calibrated") or (in_rows and method == "coupled")
     model = ModelConfig(decoder_layers=2, position=chosen.position, architecture="decoder-only")
     if chosen.position in ("abacus", "coupled", "coupled-rows"):
         model = replace(model, max_position=MOST_POSITIONS)
-    if isinstance(get_task(task), RowTask):
-        lined = lined or method == "coupled"
-        trained_on = (LINED_ROWS if lined else PLAIN_ROWS)[task]
-        steps = ROWS_STEPS[task][lined]
-    else:
-        trained_on = {}
-        steps = LATER_STEPS if method not in ("vanilla", "abc-places") else ONE_ROW_STEPS[lined]
-    bias = {} if chosen.bias == "calibrated" else {"bias": chosen.bias}
-    if method == "vanilla":
-        bias = PLAIN_BIAS.get(task, bias)
+    has_scheme = not in_rows and method not in ("vanilla", "abc-places")
+    steps = LATER_STEPS if has_scheme else settings.steps[lined]
     training = TrainingConfig(steps=steps, batch_size=BATCH, learning_rate=2e-3)
-    built = Experiment(task, method, preset, seed, model=model, training=training, **trained_on, **bias)
+    built = Experiment(task, method, preset, seed, model=model, training=training)
+    built = replace(built, **settings.lined if lined else settings.plain)
     if preset == "smoke":
         built = _small(built)
-    if chosen.bias != "calibrated":
-        return built
-    plain = stream_experiment(task, "vanilla", preset, seed)
-    counters = ROWS_COUNTERS.get(task, ONE_ROW_COUNTERS)
-    return replace(built, bias="calibrated", counters=counters, interpolation=plain)
+    if chosen.bias == "calibrated":
+        plain = stream_experiment(task, "vanilla", preset, seed)
+        return replace(built, bias="calibrated", counters=settings.counters, interpolation=plain)
+    if method == "vanilla":
+        return replace(built, **settings.plain_bias)
+    return replace(built, bias=chosen.bias)
 
 
 def _small(experiment: Experiment) -> Experiment:
