@@ -1,9 +1,9 @@
 """The methods of decoder-only models: on the outputs in rows, and on the other tasks at the preset `decoder-only`.
 
-Protocol: chosen on development seeds by tests of at most 12 digits (12 × 12, 12 terms of 12), then frozen: `vanilla`
-and `abc-places` on Addition and products (seeds 10 to 12) and on sums of many terms (second round, seeds 13 to 15), and
-`abs-place` on products (seed 10 alone). The others are still being chosen, among them all on lists in lists and on the
-other tasks at `decoder-only`.
+Protocol: chosen on development seeds by tests of at most 12 digits (12 × 12, 12 terms of 12, depth 3), then frozen:
+`vanilla` and `abc-places` on Addition, Successor, Parity and products (seeds 10 to 12), on sums of many terms (second
+round, seeds 13 to 15) and on lists in lists (seed 10 alone), and `abs-place` on products and on lists in lists (seed 10
+alone). The others are still being chosen, among them all position schemes at `decoder-only`.
 """
 
 from dataclasses import dataclass, field, replace
