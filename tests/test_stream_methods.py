@@ -56,6 +56,8 @@ def test_rows_are_for_tasks_that_have_them(cli, vanilla_run):
 def test_the_paper_tasks_are_learned_in_one_stream(method, shared_runs):
     wanted = experiment("addition", method, "decoder-only")
     settings = ["training.steps=3", "training.batch_size=8", "training.validate_every=3", "model.d_model=32"]
+    if method == "abc-places":  # of the plain model too
+        settings += [f"interpolation.{setting}" for setting in settings]
     run = fit(with_settings(wanted, settings), shared_runs, "cpu", progress=False)
     assert run.experiment.frame == ("counters" if method == "abc-places" else "")
     assert run.evaluate(4, 20).samples == 20

@@ -6,6 +6,7 @@ An `Experiment` says everything that decides a model but the hardware; its diges
 import hashlib
 import json
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
@@ -42,6 +43,12 @@ class WindowConfig:
         if self.w > WIDEST:
             raise ValueError(f"expected a window of w at most {WIDEST:,}, got {self.w:,}")
         cross_window(1, 1, self.w, self.sides)  # refuses what is no window
+
+
+@lru_cache(maxsize=256)  # a sampler takes milliseconds to make, and sweeps have thousands of experiments
+def _check_numbers(task: Task, numbers: str, width: int, terms: int, shapes: str) -> None:
+    """Refuse training numbers that the task does not have, as their sampler does."""
+    sampler_of(task, numbers, width, terms=terms, shapes=shapes)
 
 
 @dataclass(frozen=True)
@@ -158,7 +165,7 @@ class Experiment:
     def _check_data(self, task: Task) -> None:
         """Refuse a form, numbers or a width that the task does not have."""
         task.layout(self.train_width, self.form)
-        sampler_of(task, self.train_numbers, self.train_width, terms=self.terms, shapes=self.shapes)
+        _check_numbers(task, self.train_numbers, self.train_width, self.terms, self.shapes)
         if isinstance(task, RowTask) and not self.in_one_stream:
             raise ValueError(
                 f"expected a decoder-only model for {task.name}, whose output is in rows, "
