@@ -118,13 +118,13 @@ def stream_experiment(task: str, method: str, preset: str, seed: int) -> Experim
     Raises:
         ValueError: a preset or a method that the task does not have.
     """
-    known = methods_of(task, preset)
+    known, in_rows = methods_of(task, preset), isinstance(get_task(task), RowTask)
     if not known:
-        presets = "smoke or laptop" if isinstance(get_task(task), RowTask) else "smoke, laptop or paper"
+        presets = "smoke or laptop" if in_rows else "smoke, laptop or paper"
         raise ValueError(f"expected preset {presets} for {task}, got {preset!r}")
     if method not in known:
         raise ValueError(f"expected a method among {', '.join(known)} for {task} at {preset}, got {method!r}")
-    chosen, settings, in_rows = known[method], ROWS.get(task, ONE_ROW), task in ROWS
+    chosen, settings = known[method], ROWS.get(task, ONE_ROW)
     lined = chosen.bias in ("by-hand", "calibrated") or (in_rows and method == "coupled")
     model = ModelConfig(decoder_layers=2, position=chosen.position, architecture="decoder-only")
     if chosen.position in ("abacus", "coupled", "coupled-rows"):
