@@ -126,9 +126,18 @@ def average_attention(model: Transformer, batches: list[Batch], what: str = "wei
         batches: batches of equal width and size.
         what: `weights` or `scores`.
 
+    Raises:
+        ValueError: batches of several widths, as `bucketed` numbers have.
+
     Source: paper, appendix D, step 1. The model decodes its own training samples; as it interpolates,
     decoding and teacher forcing feed it the same tokens.
     """
+    widths = sorted({batch.layout.width for batch in batches})
+    if len(widths) != 1:
+        raise ValueError(
+            f"expected batches of one width, whose attention can be averaged, got widths {', '.join(map(str, widths))}; "
+            "draw them from 'even' numbers, not from 'bucketed' ones"
+        )
     sums: list[torch.Tensor] | None = None
     for batch in batches:
         recording = record(model, batch, what)

@@ -6,6 +6,8 @@ six digits.
 
     uniform   drawn evenly from the training numbers (the paper: under 5% have seven digits, 86% have six)
     even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
+    bucketed  as `even`, but all samples of a batch have operands of the same lengths, and are padded to one digit more
+              than the longest of them instead of to the width: inputs of several widths
     mixed     half of the samples as `even`, half as `uniform`
     long      as `even`, but over lengths of one to twelve digits: for `lora-long`, no other frozen method has them
     carry     `even`, but three of ten samples are built so that half of their places sum to base − 1 and
@@ -22,7 +24,7 @@ import torch
 from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
 
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
-TRAIN_NUMBERS = ("uniform", "even", "mixed", "carry", "long")
+TRAIN_NUMBERS = ("uniform", "even", "bucketed", "mixed", "carry", "long")
 MIXED = ("even", "uniform")  # what `mixed` numbers are half of each
 LONG_FACTOR = 2  # the longest of the `long` numbers has this many times the digits of the longest `even` one
 CARRY_SHARE = 0.3  # share of `carry` samples that are built
@@ -82,8 +84,8 @@ class Sampler:
     Args:
         task: the task.
         kind: one of `TRAIN_NUMBERS`.
-        width: digits that operands are padded to.
-        held_out: draw from the held-out numbers instead of the training numbers.
+        width: digits that operands are padded to; of `bucketed` numbers, the most.
+        held_out: draw from the held-out numbers instead of the training numbers; of `bucketed` ones, the longest.
         device: where the digits are made.
 
     Raises:
@@ -92,7 +94,7 @@ class Sampler:
 
     def __init__(self, task: Task, kind: str, width: int, held_out: bool = False, device: str = "cpu"):
         check_numbers(task, kind, width)
-        self.task, self.kind, self.width = task, kind, width
+        self.task, self.kind, self.width, self.held_out = task, kind, width, held_out
         if kind == "mixed":
             self.kinds = [Sampler(task, part, width, held_out, device) for part in MIXED]
             return
@@ -116,20 +118,28 @@ class Sampler:
             even, uniform = (sampler.draw(batch, generator) for sampler in self.kinds)
             chosen = torch.rand(batch, 1, generator=generator, device=even[0].device) < 0.5
             return tuple(torch.where(chosen, *pair) for pair in zip(even, uniform, strict=True))
-        a = self._numbers(batch, generator)
-        if self.task.operands == 1:
-            return (digits_of(a, self.width, self.task.base),)
-        if self.task.second_is_digit:
-            b = torch.randint(self.task.base, (batch, 1), generator=generator, device=self.numbers.device)
-            return digits_of(a, self.width, self.task.base), b
-        b = self._numbers(batch, generator)
+        numbers = [self._numbers(batch, generator)]
+        if self.task.operands == 2 and not self.task.second_is_digit:
+            numbers.append(self._numbers(batch, generator))
         if self.kind == "carry":
-            b = self._carrying(a, b, generator)
-        return tuple(digits_of(number, self.width, self.task.base) for number in (a, b))
+            numbers[1] = self._carrying(*numbers, generator)
+        width = self.width
+        if self.kind == "bucketed":  # on a GPU this waits for the device once a step
+            width = 1 + length_of(int(torch.stack(numbers).max()), self.task.base)
+        operands = tuple(digits_of(number, width, self.task.base) for number in numbers)
+        if not self.task.second_is_digit:
+            return operands
+        return *operands, torch.randint(
+            self.task.base, (batch, 1), generator=generator, device=self.numbers.device
+        )
 
     def _numbers(self, batch: int, generator: torch.Generator) -> torch.Tensor:
         device = self.numbers.device
-        group = torch.randint(len(self.counts), (batch,), generator=generator, device=device)
+        if self.kind == "bucketed":
+            first = len(self.counts) - 1 if self.held_out else 0
+            group = torch.randint(first, len(self.counts), (1,), generator=generator, device=device).expand(batch)
+        else:
+            group = torch.randint(len(self.counts), (batch,), generator=generator, device=device)
         fraction = torch.rand(batch, generator=generator, device=device, dtype=torch.float64)
         numbers = self.numbers[self.starts[group] + (fraction * self.counts[group]).long()]
         if self.kind != "long":

@@ -136,6 +136,11 @@ class Experiment:
             raise ValueError(
                 "calibration is for encoder-decoder models and counters for decoder-only ones: got both"
             )
+        if self.calibration and self.interpolation.train_numbers == "bucketed":
+            raise ValueError(
+                "expected interpolation.train_numbers of one width, such as 'even', got 'bucketed': the calibration of an "
+                "encoder-decoder averages attention over inputs of one width"
+            )
         if self.model.rotary_width not in (0, self.train_width):
             raise ValueError(
                 f"expected model.rotary_width 0 or the training width {self.train_width}, "
