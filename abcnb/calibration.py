@@ -135,8 +135,8 @@ def average_attention(model: Transformer, batches: list[Batch], what: str = "wei
     widths = sorted({batch.layout.width for batch in batches})
     if len(widths) != 1:
         raise ValueError(
-            f"expected batches of one width, whose attention can be averaged, got widths {', '.join(map(str, widths))}; "
-            "draw them from 'even' numbers, not from 'bucketed' ones"
+            f"expected batches of one width, such as those of 'even' numbers, got widths {widths}; "
+            "matrices of several sizes cannot be averaged"
         )
     sums: list[torch.Tensor] | None = None
     for batch in batches:

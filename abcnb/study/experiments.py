@@ -138,8 +138,8 @@ class Experiment:
             )
         if self.calibration and self.interpolation.train_numbers == "bucketed":
             raise ValueError(
-                "expected interpolation.train_numbers of one width, such as 'even', got 'bucketed': the calibration of an "
-                "encoder-decoder averages attention over inputs of one width"
+                "expected interpolation.train_numbers of one width, such as 'even', got 'bucketed': "
+                "the calibration of an encoder-decoder averages attention matrices of one size"
             )
         if self.model.rotary_width not in (0, self.train_width):
             raise ValueError(
