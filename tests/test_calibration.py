@@ -474,7 +474,10 @@ def test_calibrated_biases_train_a_model():
 
 
 def test_attention_of_several_widths_is_not_averaged():
-    model, task = Transformer(ModelConfig(heads=2, d_model=16, d_ff=16, decoder_layers=1), 15), get_task("addition")
+    model, task = (
+        Transformer(ModelConfig(heads=2, d_model=16, d_ff=16, decoder_layers=1), 15),
+        get_task("addition"),
+    )
     batches = [task.batch((torch.zeros(2, n).long(), torch.ones(2, n).long())) for n in (4, 3)]
     with pytest.raises(ValueError, match=r"such as those of 'even' numbers, got widths \[3, 4\]"):
         average_attention(model, batches)

@@ -94,7 +94,7 @@ def test_experiments_that_make_no_sense_are_refused(wrong):
 
 def test_an_encoder_decoder_is_not_calibrated_on_several_widths():
     calibrated = experiment("addition", "abc-places", "smoke")
-    with pytest.raises(ValueError, match="expected interpolation.train_numbers of one width"):
+    with pytest.raises(ValueError, match=r"expected interpolation\.train_numbers of one width"):
         with_settings(calibrated, ["interpolation.train_numbers=bucketed"])
     with_settings(experiment("addition", "abc-places", "decoder-only"), ["interpolation.train_numbers=bucketed"])
 

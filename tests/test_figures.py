@@ -17,7 +17,7 @@ from abcnb.lines import cross_window
 from abcnb.show import figures, hero, style
 from abcnb.show.panels.drawing import HeadMaps, accuracy_figure, to_png
 from abcnb.study import results
-from abcnb.study.methods import experiment
+from abcnb.study.methods import METHODS, experiment
 from abcnb.study.runs import load_run
 from abcnb.tasks import get_task
 from tests.made_up import made_up
@@ -75,6 +75,16 @@ def test_thirty_lines_look_different():
     assert style.line_styles(["b", "a", "b"]) == {"b": style.line_style(0), "a": style.line_style(1)}
 
 
+def test_a_method_looks_the_same_in_every_figure():
+    assert set(style.METHODS) <= set(METHODS)
+    own = style.line_style(style.METHODS.index("abc-places"))
+    several = style.line_styles(["other", "abc-places", "vanilla", "another"])
+    assert several["abc-places"] == own == style.line_styles(["abc-places"])["abc-places"]
+    assert len({tuple(look.values()) for look in several.values()}) == 4
+    first = next(iter(figures.accuracy_by_length(ONE.assign(method="abc-places"), 6, "title").axes[0].lines))
+    assert first.get_color() == own["color"]
+
+
 # --- maps
 
 
@@ -118,7 +128,7 @@ def test_the_layout_of_a_source_is_written_into_its_cells():
     kind, place = (
         [text.get_text() for text in sorted(axis.texts, key=lambda t: t.get_position())] for axis in figure.axes
     )
-    assert kind == ["s", "d", "d", "s"] and place == ["2", "1", "0", "-1"]
+    assert kind == ["·", "#", "#", "·"] and place == ["2", "1", "0", "-1"]
 
 
 def test_panel_maps_mask_closed_cells_and_share_the_colours_of_an_attention():
@@ -198,6 +208,12 @@ def test_accuracy_by_length_draws_means_and_bands():
     assert band(axis, 0) == {6.0: (90, 100), 60.0: (40, 80)}, "from the worst to the best seed"
     assert band(axis, 1) == {6.0: (94, 100), 60.0: (5, 11)}, "the interval of the only seed"
     assert boundaries(axis) == [6.0] and axis.get_ylim() == (-3, 103)
+    assert axis.get_xscale() == "log" and [label.get_text() for label in axis.get_xticklabels()] == [
+        "6",
+        "10",
+        "20",
+        "50",
+    ]
     assert "training length" in [text.get_text() for text in axis.texts]
 
 
@@ -233,16 +249,6 @@ def test_learning_curves_draw_the_validations():
     assert drawn(axis) == {"a": [[100, 3.0], [200, 97.0]], "b": []}
 
 
-def test_lengths_without_an_error_show_the_bound():
-    columns = ["method", "length", "digit_error_rate", "digits"]
-    table = pd.DataFrame([("ABC", 100, 0.0, 3000), ("ABC", 10, 0.02, 300)], columns=columns)
-    (axis,) = figures.digit_error_rates(table, "title").axes
-    rates, bounds = (line.get_xydata() for line in axis.lines)
-    assert rates[0].tolist() == [10, 0.02] and np.isnan(rates[1, 1])
-    assert bounds[:, 1].tolist() == [0.001] and 90 < bounds[0, 0] < 110
-    assert axis.get_xscale() == axis.get_yscale() == "log"
-
-
 def test_every_seed_is_a_point():
     columns = ["task", "method", "seed", "exact_match"]
     rows = [("addition", "ABC", 0, 99.0), ("addition", "ABC", 1, 50.0), ("parity", "plain", 0, 0.0)]
@@ -263,6 +269,11 @@ def test_schemes_are_drawn_at_what_they_are_told():
     )
     lines = drawn(figure.axes[0])
     assert [(round(x), y) for x, y in lines["t5"]] == [(0, 0), (0, 10), (2, 50)]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
+        "columns\nfrom the left",
+        "columns\nfrom the right",
+        "places",
+    ]
     assert [(round(x), y) for x, y in lines["alibi-cross"]] == [(1, 70)]
     assert lines["abc-places, worst seed"][0][1] == 98
 

@@ -14,7 +14,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from abcnb.show.figures.accuracy import draw_accuracy
-from abcnb.show.style import PALETTE, themed
+from abcnb.show.style import METHODS, line_style, themed
 from abcnb.study import results
 from abcnb.study.methods import experiment
 from abcnb.study.runs import Run, load_run
@@ -22,7 +22,7 @@ from abcnb.study.runs import Run, load_run
 HEAD = 3  # of the last layer: it reads the same place of both operands, and the operator
 WIDE = 20  # digits of the longer input
 LONGEST = 100
-VANILLA, ABS, ABC = PALETTE[0], PALETTE[2], PALETTE[3]
+VANILLA, ABS, ABC = (line_style(METHODS.index(name))["color"] for name in ("vanilla", "abs-place", "abc-places"))
 STYLES = {
     "abc-places": ("ABC", {"color": ABC, "linewidth": 2, "marker": "D", "zorder": 3}),
     "abs-place": ("ABS", {"color": ABS, "linewidth": 7, "alpha": 0.45}),
@@ -94,10 +94,6 @@ def _draw_outcome(axis: Axes, table: pd.DataFrame, train_length: int) -> None:
     rows = results.with_intervals(table[chosen])
     names = {method: name for method, (name, _) in STYLES.items()}
     draw_accuracy(axis, rows.assign(method=rows["method"].map(names)), train_length, dict(STYLES.values()))
-    axis.set_xscale("log")
-    ticks = [1, 2, 4, 6, 10, 20, 50, 100]
-    axis.set_xticks(ticks, ticks)
-    axis.set_xticks([], minor=True)
     axis.legend(frameon=False, loc="center right", fontsize=12)
 
 

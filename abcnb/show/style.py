@@ -5,6 +5,7 @@ The theme holds only while a figure is made: importing this package leaves matpl
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from itertools import count
 
 import matplotlib
 import seaborn as sns
@@ -15,6 +16,12 @@ from matplotlib.figure import Figure
 PALETTE = tuple(sns.color_palette("colorblind").as_hex())
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 DASHES = ("-", "--", ":")
+# Methods that have the same look in every figure, in the order of their styles; other names get those that are left.
+METHODS = (
+    "vanilla", "abs-cpi", "abs-place", "abc-places", "abs-sinusoidal", "abs-nope", "abc-columns", "abc-paper", "rope",
+    "rpe", "nope", "alibi", "alibi-cross", "rpe-self", "lora", "t5", "kerple", "fire", "abacus", "coupled", "learned",
+    "randomized", "rope-pi",
+)  # fmt: skip
 KEPT, DROPPED = PALETTE[1], "0.55"  # lines that a calibration keeps, and those that it drops
 CLOSED = "0.8"  # cells of a bias that attention cannot use
 COLOURMAP = "viridis"  # of weights and biases
@@ -36,8 +43,11 @@ def line_style(number: int) -> dict:
 
 
 def line_styles(names: Iterable[str]) -> dict[str, dict]:
-    """The style of each of several lines, by name."""
-    return {name: line_style(number) for number, name in enumerate(dict.fromkeys(names))}
+    """The style of each of several lines, by name: a method's own, and those that are left for other names."""
+    names = list(dict.fromkeys(names))
+    taken = {METHODS.index(name) for name in names if name in METHODS}
+    left = (number for number in count() if number not in taken)
+    return {name: line_style(METHODS.index(name) if name in METHODS else next(left)) for name in names}
 
 
 def nested_styles(names: Iterable[str]) -> dict[str, dict]:

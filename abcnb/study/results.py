@@ -312,7 +312,7 @@ TOLD = {"left": "columns from the left", "right": "columns from the right", "pla
 
 
 def by_what_is_told(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of schemes by distance, with a column `told`, one of `TOLD`'s values in their order.
+    """The rows of schemes by distance, with a column `told`, those of `TOLD`'s values that occur, in their order.
 
     Of the settings that a scheme was tried with on a task and with a distance, those trained for most steps count.
     """
@@ -320,7 +320,8 @@ def by_what_is_told(table: pd.DataFrame) -> pd.DataFrame:
     distance = rows["settings"].str.extract(r"(?:cross_distance=|bias=alibi-)(\w+)", expand=False).fillna("left")
     rows = rows.assign(told=pd.Categorical(distance.map(TOLD), list(TOLD.values())))
     most = rows.groupby(["task", "method", "told"], observed=True)["train_steps"].transform("max")
-    return rows[rows["train_steps"] == most]
+    rows = rows[rows["train_steps"] == most]
+    return rows.assign(told=rows["told"].cat.remove_unused_categories())
 
 
 def in_order(table: pd.DataFrame) -> pd.DataFrame:

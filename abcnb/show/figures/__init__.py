@@ -3,7 +3,6 @@
 from abcnb.show.figures.accuracy import (
     accuracy_by_length,
     cost_and_accuracy,
-    digit_error_rates,
     exact_match_by_shape,
     exact_match_by_told,
     learning_curves,
@@ -19,7 +18,6 @@ __all__ = [
     "bias_by_distance",
     "bias_maps",
     "cost_and_accuracy",
-    "digit_error_rates",
     "exact_match_by_shape",
     "exact_match_by_told",
     "learning_curves",

@@ -9,13 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from abcnb.show.style import COLOURMAP, KEPT, line_style, line_styles, mark_training_length, nested_styles, themed
+from abcnb.show.style import COLOURMAP, KEPT, line_styles, mark_training_length, nested_styles, themed
+
+TICKS = (1, 2, 4, 6, 10, 20, 50, 100, 200, 500, 1000)  # of lengths
 
 
 def draw_accuracy(
     axis: Axes, table: pd.DataFrame, train_length: int, styles: Mapping[str, dict] | None = None
 ) -> None:
-    """Percent exact match against length on given axes, one line per method.
+    """Percent exact match against length, on a logarithmic axis, one line per method.
 
     Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
 
@@ -36,7 +38,10 @@ def draw_accuracy(
         axis.fill_between(mean.index, low, high, color=style["color"], alpha=0.2, linewidth=0)
         axis.plot(mean.index, mean, label=method, **{"markersize": 4.5} | style)
     mark_training_length(axis, train_length)
-    axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103))
+    axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103), xscale="log")
+    ticks = [tick for tick in TICKS if table["length"].min() <= tick <= table["length"].max()]
+    axis.set_xticks(ticks, ticks)
+    axis.set_xticks([], minor=True)
     axis.spines[["top", "right"]].set_visible(False)
 
 
@@ -90,33 +95,6 @@ def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
         steps, exact = [r["step"] for r in history], [r["exact_match"] for r in history]
         axis.plot(steps, exact, label=name, **style)
     axis.set(xlabel="optimizer steps", ylabel="validation exact match (%)", ylim=(-3, 103), title=title)
-    figure.legend(frameon=False, loc="outside right center")
-    sns.despine(figure)
-    return figure
-
-
-@themed
-def digit_error_rates(table: pd.DataFrame, title: str) -> Figure:
-    """Digit error rate against length on logarithmic axes; lengths without an error show what that bounds.
-
-    Args:
-        table: columns method, length, digit_error_rate, digits (output tokens over all samples).
-        title: of the figure.
-    """
-    figure, axis = plt.subplots(figsize=(7.2, 3.4), layout="constrained")
-    for i, (method, group) in enumerate(table.groupby("method", sort=False)):
-        group = group.sort_values("length")
-        none = group["digit_error_rate"] == 0
-        axis.plot(
-            group["length"], group["digit_error_rate"].mask(none), label=method, markersize=5, **line_style(i)
-        )
-        bound = 3.0 / group["digits"]  # 95%: no error among n digits bounds the rate by 3 / n
-        # Spread a little, since tests of one length have the same bound.
-        spread = group["length"] * 1.08 ** (i - table["method"].nunique() / 2)
-        axis.plot(spread[none], bound[none], "v", color=line_style(i)["color"], markersize=7, fillstyle="none")
-    axis.set(xscale="log", yscale="log", xlabel="length (digits)", ylabel="wrong digits / digits")
-    title += ", one seed" if _of_one_seed(table) == set(table["method"]) else ""
-    axis.set_title(f"{title}\nopen triangle: no error among n digits, and the 95% bound 3 / n")
     figure.legend(frameon=False, loc="outside right center")
     sns.despine(figure)
     return figure
@@ -193,10 +171,9 @@ def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) ->
         1, len(tasks), figsize=(2.5 * len(tasks) + 1.6, 3.0), sharey=True, squeeze=False, layout="constrained"
     )
     for axis, task in zip(axes[0], tasks, strict=True):
-        for i, method in enumerate(methods):
+        for method, style in line_styles(methods).items():
             mine = table[(table["task"] == task) & (table["method"] == method)]
-            style = line_style(i) | {"linestyle": "none"}
-            axis.plot(mine[cost], mine["exact_match"], label=method, alpha=0.8, **style)
+            axis.plot(mine[cost], mine["exact_match"], label=method, alpha=0.8, **style | {"linestyle": "none"})
         axis.set(title=task, xlabel=label, xlim=(0, None), ylim=(-4, 104))
     axes[0][0].set_ylabel("exact match (%)")
     handles, labels = axes[0][0].get_legend_handles_labels()

@@ -34,6 +34,11 @@ def _tick_every(axis, source: str | None, columns: int, rows: int) -> None:
     axis.set_yticks(np.arange(0, rows, step) + 0.5, range(0, rows, step), rotation=0)
 
 
+def _rows_are(columns_are: str) -> str:
+    """In one stream a row is a token too, the one before the token that it writes."""
+    return "token" if columns_are == "token" else "output step"
+
+
 @themed
 def attention_maps(
     attention: torch.Tensor,
@@ -67,7 +72,7 @@ def attention_maps(
         for row, column in marked:
             axis.add_patch(Rectangle((column, row), 1, 1, fill=False, color=KEPT, linewidth=1))
         _tick_every(axis, source, columns, rows)
-        axis.set(title=f"head {head}", xlabel=columns_are, ylabel="output step")
+        axis.set(title=f"head {head}", xlabel=columns_are, ylabel=_rows_are(columns_are))
     figure.suptitle(title)
     return figure
 
@@ -99,7 +104,7 @@ def bias_maps(
             values[head], vmin=low or -1, vmax=0, cmap=COLOURMAP, ax=axis, cbar=scale, cbar_kws={"label": "bias"}
         )
         _tick_every(axis, source, columns, rows)
-        axis.set(title=f"head {head}", xlabel=columns_are, ylabel="output step")
+        axis.set(title=f"head {head}", xlabel=columns_are, ylabel=_rows_are(columns_are))
     figure.suptitle(title)
     return figure
 
@@ -149,7 +154,7 @@ def source_layout(source: str, layout: Layout) -> Figure:
         axis.set_facecolor("0.93")
         cells = np.array([text])
         if name == "kind":
-            cells = np.where(cells == "digit", "d", "s")
+            cells = np.where(cells == "digit", "#", "·")
         sns.heatmap(
             row[None], annot=cells, fmt="", cmap="cividis_r", vmin=-1.5, vmax=layout.width + 1, cbar=False,
             linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
