@@ -18,7 +18,7 @@ from abcnb.rows import RowTask
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.fitting import fit
-from abcnb.study.methods import METHODS, PRESETS, experiment
+from abcnb.study.methods import METHODS, PRESETS, experiment, has
 from abcnb.study.predictions import find_run, predict
 from abcnb.study.published import LENGTHS
 from abcnb.study.runs import check_lengths, is_finished, load_run
@@ -167,7 +167,7 @@ def evaluate_command(
         raise ValueError("expected --by-kind or --by-step alone, without --json and --fresh")
     _use_threads(threads)
     found, measured, where = find_run(run, runs), _numbers(lengths), pick_device(device)
-    check_lengths(found.experiment, measured, samples)
+    check_lengths(found.experiment, measured, samples, test_set)
     if by_kind or by_step:
         e, model = found.experiment, found.model(where)
         for length in measured:
@@ -239,7 +239,7 @@ def runs_command(runs: Runs = Path("runs")):
         e, m = run.experiment, run.metrics
         exact = m["history"][-1]["exact_match"]
         print(
-            f"{folder.name}  {e.task:<22} {e.method:<15} {e.preset:<7} seed {e.seed:<3} "
+            f"{folder.name}  {e.task:<22} {e.method:<15} {e.preset:<12} seed {e.seed:<3} "
             f"{m['steps']:>6} steps {m['seconds']:>7.0f} s  validation {results.percent(exact)}%"
         )
 
@@ -279,13 +279,14 @@ def reproduce_command(
     from abcnb.study.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce
 
     pick_device(device)
+    chosen = _names(tasks) or MAIN_TASKS
     text, failures = reproduce(
         preset,
         runs,
         reports,
         _numbers(seeds, least=0),
-        _names(tasks) or MAIN_TASKS,
-        _names(methods) or MAIN_METHODS,
+        chosen,
+        _names(methods) or [m for m in MAIN_METHODS if any(has(t, m, preset) for t in chosen)],
         samples,
         workers,
         device,

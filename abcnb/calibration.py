@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 
 from abcnb.attention import record
+from abcnb.biases import Biases
 from abcnb.layout import Layout, Steps
 from abcnb.lines import CLOSED_ROW_RULES, DIRECTION_NAMES, FRAMES, Family, Line, LineBias, trace
 from abcnb.model import Transformer
@@ -205,6 +206,11 @@ class Calibration:
     self_tables: tuple[LineTable, ...] = field(repr=False)
     cross_tables: tuple[LineTable, ...] = field(repr=False)
     average: AveragedAttention = field(repr=False)
+
+    @property
+    def biases(self) -> Biases:
+        """As for a model."""
+        return Biases(self.self_biases, self.cross_biases)
 
 
 def line_families(attention: str, directions: tuple[int, ...], frame: str, segments: int) -> tuple[Family, ...]:

@@ -206,7 +206,7 @@ def _cells(
 
 def _strongest(flat: list[torch.Tensor], cells: list, allowed: torch.Tensor, kappa: float) -> list[tuple]:
     """Index, share and z-score of the lines of one head that stand out, strongest first."""
-    flat = [weights.clone() for weights in flat]
+    flat, allowed = [weights.clone() for weights in flat], allowed.clone()
     steps = sum(count for _, count in cells)
 
     def shares() -> torch.Tensor:
@@ -219,11 +219,13 @@ def _strongest(flat: list[torch.Tensor], cells: list, allowed: torch.Tensor, kap
     d = shares()
     mean, deviation = d[allowed].mean(), d[allowed].std(correction=0)
     threshold, kept = kappa * deviation + mean + 1e-6, []
-    while True:
+    while bool(allowed.any()):
         index = int(d.masked_fill(~allowed, -1.0).argmax())
         if d[index] <= threshold:
-            return kept
+            break
+        allowed[index] = False
         kept.append((index, float(d[index]), float((d[index] - mean) / deviation)))
         for weights, (found, _) in zip(flat, cells, strict=True):
             weights[found[index][found[index] >= 0]] = 0.0
         d = shares()
+    return kept

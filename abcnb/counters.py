@@ -94,6 +94,12 @@ class StreamBias:
 
         No token is listed twice, none lies in the future, and no row is without one.
         """
+        for line in self.lines:
+            coordinates = len(stream.segment(line.segment).shape)
+            if len(line.follows) != coordinates:
+                raise ValueError(
+                    f"expected a counter for each of {coordinates} coordinates of {line.segment!r}, got {line!r}"
+                )
         kind, row, place = stream.steps_at(rows)
         depth = max((len(lines) for lines in self._groups.values()), default=1)
         found = torch.full((self.heads, len(rows), depth), -1, device=rows.device)

@@ -19,6 +19,7 @@ from abcnb.stream import Stream, one_row
 from abcnb.tasks import Batch
 
 CHUNK = 4096  # tokens whose open tokens are gathered at a time
+SHAPES_KEPT = 64  # shapes of a training whose biases are kept
 
 
 def stream_of(layout: Layout | Stream) -> Stream:
@@ -41,6 +42,8 @@ class DecoderOnly(Transformer):
         if any(isinstance(bias, LineBias) for bias in self_biases):
             raise ValueError("expected lines of a stream (StreamBias) in a decoder-only model, got a LineBias")
         super().__init__(config, vocabulary_size, self_biases)
+        if self.positions.biased:  # the scheme has one for cross-attention too, which nothing here would train
+            self.positions.cross_bias.requires_grad_(False)
 
     @property
     def opens_few(self) -> bool:
@@ -55,7 +58,10 @@ class DecoderOnly(Transformer):
         rows = torch.arange(tokens.shape[1], device=tokens.device)
         draw = self._draw(stream, len(tokens)) if self.training else 0
         x = self._embed(tokens, self.positions.stream(stream, draw))
-        biases = self.stream_biases(stream) if self.positions.biased else self._kept_stream_biases(stream)
+        if self.positions.biased:
+            biases = self.stream_biases(stream)
+        else:
+            biases = self._kept(stream, lambda: self.stream_biases(stream), SHAPES_KEPT)
         for layer, bias in zip(self.decoder, biases, strict=True):
             x, _ = layer(x, rows, None, rows, None, None, (bias, None), recording)
         return self.head(self.norm(x[:, stream.prompt - 1 :]))
@@ -68,14 +74,6 @@ class DecoderOnly(Transformer):
         given = [bias(rows, stream if isinstance(bias, StreamBias) else steps) + mask for bias in self.self_biases]
         found = sums_of(given or [mask], self.positions.biases(rows, steps))
         return found * (len(self.decoder) // len(found))
-
-    def _kept_stream_biases(self, stream: Stream) -> list[torch.Tensor]:
-        """`stream_biases` without parameters: those of the last shapes of a training are kept."""
-        if stream not in self._known_biases:
-            while len(self._known_biases) > 63:
-                del self._known_biases[next(iter(self._known_biases))]
-            self._known_biases[stream] = self.stream_biases(stream)
-        return self._known_biases[stream]
 
     @torch.no_grad()
     def predictions(self, batch: Batch) -> torch.Tensor:

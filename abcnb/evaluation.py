@@ -19,6 +19,7 @@ from abcnb.layout import Layout, Steps, locate
 from abcnb.limits import bar, check_dense, check_test, telling
 from abcnb.lines import LineBias
 from abcnb.model import Transformer
+from abcnb.nested import DEEPEST, NestedLists
 from abcnb.rows import ManyAddition, RowTask
 from abcnb.stream import Stream
 from abcnb.tasks import Batch, Operands, Task
@@ -191,9 +192,9 @@ def evaluate_kinds(
     that numbers no longer than those of training look like those of training. What `padded` adds comes on top.
 
     Raises:
-        ValueError: an unknown test set, or a length or sample count below 1.
+        ValueError: a test set that the task does not have, or a length or sample count below 1.
     """
-    check_request(task, length, samples)
+    check_request(task, length, samples, test_set)
     kinds = test_inputs(task, length, samples, test_set, least_width)
     return {
         kind: score(length, count_errors(model, task, operands, form), task, operands)
@@ -201,16 +202,18 @@ def evaluate_kinds(
     }
 
 
-def check_request(task: Task, length: int, samples: int) -> None:
-    """Refuse a test without digits or samples, or one that does not fit into memory.
+def check_request(task: Task, length: int, samples: int, test_set: str = "random") -> None:
+    """Refuse a test without digits or samples, one that does not fit into memory, or lists that are too deep.
 
     Raises:
         ValueError: says what was expected and what came.
     """
-    check_test_request(length, samples)
+    check_test_request(length, samples, test_set, task)
+    if isinstance(task, NestedLists) and length > DEEPEST:
+        raise ValueError(f"expected lengths of at most {DEEPEST} lists in one another, got {length}")
     digits, operands = length * math.log(task.length_base) / math.log(task.base), task.operands
     if isinstance(task, RowTask):
-        check_test(1, 2 * length**2, 1)  # the rows of one output
+        check_test(1, task.outputs_at(length), 1)
         operands = length if isinstance(task, ManyAddition) else 2
     most = task.base ** min(digits * operands, 30)  # there are no more samples than that
     check_test(min(samples, int(most)), digits, operands)
@@ -241,7 +244,7 @@ def wrong_by_step(
 
     Step i writes the digit of place i, the last one the end token.
     """
-    check_request(task, length, samples)
+    check_request(task, length, samples, test_set)
     model.eval()
     wrong = torch.zeros(0, dtype=torch.long)
     for operands in test_inputs(task, length, samples, test_set, least_width).values():

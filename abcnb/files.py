@@ -52,7 +52,7 @@ def check_writable(folder: Path) -> None:
 
 
 def _remove_if_dead(temporary: Path) -> None:
-    """Remove a temporary file whose writer, named by its process, runs no more."""
+    """Remove a temporary file whose writer, named by its process, no longer runs."""
     process = temporary.name.rpartition("@")[0].rpartition(".")[2]
     if os.name != "posix" or not process.isdecimal() or int(process) == os.getpid():
         return

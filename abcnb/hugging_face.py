@@ -46,7 +46,7 @@ def average_attention(model: nn.Module, batches: Sequence[torch.Tensor], rule: T
             weights = model(input_ids=ids, output_attentions=True, use_cache=False).attentions
             if not weights or any(layer is None for layer in weights):
                 raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
-            known = sums.setdefault((stream.shape, len(stream)), [stream.to("cpu"), 0.0, 0])
+            known = sums.setdefault((rule.prompt(ids), len(stream)), [stream.to("cpu"), 0.0, 0])
             known[1], known[2] = known[1] + averaged(weights, stream).weights, known[2] + 1
     finally:
         model.set_attn_implementation(before)

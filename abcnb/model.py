@@ -150,10 +150,13 @@ class Transformer(nn.Module):
         tokens, layout = batch.decoder_input, batch.layout
         rows = torch.arange(tokens.shape[1], device=tokens.device)
         draw = self._draw(layout, len(tokens)) if self.training else 0
-        biases_of = self.biases_of if self.positions.biased else self._kept_biases
         memory = self.memory(batch.source, layout, draw)
         x = self.embed_target(tokens, rows, layout, draw)
-        angles, biases = self.positions.angles(rows, layout), biases_of(len(rows), None, layout)
+        angles = self.positions.angles(rows, layout)
+        if self.positions.biased:
+            biases = self.biases_of(len(rows), None, layout)
+        else:
+            biases = self._kept((len(rows), layout), lambda: self.biases_of(len(rows), None, layout), 2)
         columns = self.positions.coordinates(layout)
         return self.run_decoder(x, angles, angles, memory, columns, biases, None, recording)[0]
 
@@ -162,15 +165,13 @@ class Transformer(nn.Module):
         """The argmax of teacher-forced logits, [batch, rows]."""
         return self(batch).argmax(-1)
 
-    def _kept_biases(
-        self, rows: int, steps: None, layout: Layout
-    ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
-        """`biases_of` without parameters, the same at every training step of one width: the last two are kept."""
-        key = rows, layout
+    def _kept(self, key: tuple[int, Layout] | Stream, make: Callable[[], list], most: int) -> list:
+        """Biases without parameters, which are the same at every step of one shape: the last `most` are kept."""
         if key not in self._known_biases:
-            while len(self._known_biases) > 1:
+            while len(self._known_biases) >= most:
                 del self._known_biases[next(iter(self._known_biases))]
-            self._known_biases[key] = self.biases_of(rows, steps, layout)
+            with torch.inference_mode(False):  # they may be trained with later
+                self._known_biases[key] = make()
         return self._known_biases[key]
 
     def _draw(self, layout: Layout, batch: int) -> int | torch.Tensor:
@@ -193,5 +194,5 @@ def compiled(model: Transformer, mode: str = "default") -> Callable[[Batch], tor
     anew at every step.
     """
     model._draw = torch.compiler.disable(model._draw)
-    model._kept_biases = torch.compiler.disable(model._kept_biases)
+    model._kept = torch.compiler.disable(model._kept)
     return torch.compile(model, mode=mode)

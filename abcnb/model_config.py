@@ -47,6 +47,10 @@ class ModelConfig:
     architecture: str = "encoder-decoder"
 
     def __post_init__(self):
+        for part in fields(self):
+            value, kind = getattr(self, part.name), type(part.default)
+            if not isinstance(value, (int, float) if kind is float else kind):
+                raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
         if self.position not in SCHEMES:
             raise ValueError(f"expected a position among {', '.join(SCHEMES)}, got {self.position!r}")
         if self.heads < 1 or self.d_model < 1 or self.d_model % (2 * self.heads):
@@ -71,6 +75,11 @@ class ModelConfig:
             )
         if self.architecture == "decoder-only" and self.encoder_layers:
             raise ValueError(f"expected no encoder layers in a decoder-only model, got {self.encoder_layers}")
+        if self.architecture == "decoder-only" and (self.cross_distance, self.rotary_width) != ("left", 0):
+            raise ValueError(
+                "expected cross_distance 'left' and rotary_width 0 in a decoder-only model, which reads neither, got "
+                f"{self.cross_distance!r} and {self.rotary_width}"
+            )
         if self.architecture == "decoder-only" and not SCHEMES[self.position].in_streams:
             known = [name for name, scheme in SCHEMES.items() if scheme.in_streams]
             raise ValueError(

@@ -30,6 +30,7 @@ TRAIN_DEPTH = 2  # of the deepest lists that are ever trained on
 FEWEST, MOST = 2, 4  # items of a list
 LISTS = 0.25  # chance that an item is a list where it may be one
 TREES = 20  # of a test set
+DEEPEST = 12  # of a test: a random tree has half as many again on each further level
 OPERATORS = "%><"
 
 
@@ -93,6 +94,7 @@ class NestedLists(RowTask):
     """Lists in lists, of the operators sum modulo the base, maximum and minimum."""
 
     name = "nested"
+    test_sets = ("random", "hard")
     row_names = ("values",)
     separators = "+"
     lines_by_hand = {"values": (("operators", (0,)), ("items", (0, 0)), ("values", (0, -1)))}
@@ -260,7 +262,7 @@ class TreeSampler:
 
     Args:
         task: the task.
-        depth: of the deepest trees; each depth up to it is as likely.
+        depth: of the deepest trees; each depth up to it is equally likely.
         held_out: trees of that depth alone. There are too many inputs to hold any of them out.
         device: where the tokens are made.
 
@@ -286,21 +288,16 @@ def nested_cases(
 
     **random**: `TREES` trees of exactly this depth. **hard**: lists of two items of which the first, or the second, is
     the next list; sums alone in a random tree; the largest digit alone in another.
-
-    Raises:
-        ValueError: a test set that this task does not have.
     """
     if test_set == "random":
         wanted = {f"tree {n + 1}": (random_shape(depth, generator), "random") for n in range(TREES)}
-    elif test_set == "hard":
+    else:
         wanted = {
             "first item": ((2,) * depth + (0, 0) + (0,) * (depth - 1), "random"),
             "second item": ((2, 0) * (depth - 1) + (2, 0, 0), "random"),
             "sums": (random_shape(depth, generator), "sums"),
             "nines": (random_shape(depth, generator), "nines"),
         }
-    else:
-        raise ValueError(f"expected a test set among random, hard for {task.name}, got {test_set!r}")
     count = max(1, samples // len(wanted))
     return {name: distinct(task.drawn(shape, count, generator, kind)) for name, (shape, kind) in wanted.items()}
 

@@ -9,12 +9,12 @@
 `adapt` (LoRA) and `attention_of` (what `calibrate` averages) stand beside these for comparisons and figures.
 
 Windows written by hand (ABS) are lines too: `retrain(data, windows(heads=8, segments=1))`. What trains a model for the
-tables (`study.runs`) calls these same functions and adds folders, checkpoints and locks.
+tables (`study.fitting`) calls these same functions and adds folders, checkpoints and locks.
 
 Source: paper, section 4 and appendix D (ABC), appendix C.4 (ABS).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -52,7 +52,6 @@ from abcnb.training_data import TrainingData
 PLAIN = ModelConfig(decoder_layers=2, position="sinusoidal")
 WITH_LINES = replace(PLAIN, position="cyclic-places", random_phase=True)
 TRAINING = TrainingConfig(steps=1000, learning_rate=2e-3)
-CALIBRATION = CalibrationConfig()
 CALIBRATION_BATCHES, CALIBRATION_BATCH_SIZE = 16, 256
 STREAM_BATCHES, STREAM_BATCH_SIZE = 64, 64  # several batches of each shape
 
@@ -75,14 +74,18 @@ def new_model(
         adapted, lora: the weights of a trained model, which are frozen, and the adapters that it gets.
 
     Raises:
-        ValueError: an encoder-decoder for a task in rows or with lines of a stream, or a model that does not fit into
-            memory.
+        ValueError: an encoder-decoder for a task in rows or with lines of a stream, a decoder-only model for a
+            classification, or a model that does not fit into memory.
     """
     streaming = config.architecture == "decoder-only"
     if not streaming and (isinstance(task, RowTask) or any(isinstance(b, StreamBias) for b in biases[0])):
         raise ValueError(
             f"expected architecture='decoder-only' in the ModelConfig for {task.name} and these biases, since outputs "
             f"in rows and their lines are of one stream, got {config.architecture!r}"
+        )
+    if streaming and not task.answers_in_places:
+        raise ValueError(
+            f"expected an encoder-decoder for {task.name}, whose answer is not one digit for each place"
         )
     vocabulary = task.stream_vocabulary_size if streaming else task.vocabulary_size
     check_model(config, vocabulary)
@@ -104,16 +107,17 @@ def check_data(data: TrainingData, model: Transformer | None = None) -> None:
     """
     if not isinstance(data, TrainingData):
         raise ValueError(f"expected TrainingData, such as abcnb.TrainingData('successor'), got {data!r}")
-    asked = f"{data.task.name} in base {data.task.base}, {data.form} form"
-    if model is not None and model.trained_on not in ("", asked):
-        raise ValueError(f"expected data of what the model was trained on, {model.trained_on}, got {asked}")
+    if model is not None and model.trained_on not in ("", data.described):
+        raise ValueError(
+            f"expected data of what the model was trained on, {model.trained_on}, got {data.described}"
+        )
 
 
 def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
     """Train a new model on `data.device`; `watch` as of `training.train`."""
     check_training(model.config, model.head.out_features, training.batch_size, data.layout.rows, data.device)
     model = model.to(data.device)
-    model.trained_on = f"{data.task.name} in base {data.task.base}, {data.form} form"
+    model.trained_on = data.described
     model.history = train(model, data, training, seed, **watch)
     return model.eval()
 
@@ -145,17 +149,22 @@ def attention_of(
     Args:
         model: the model; it is put in evaluation mode.
         data: what it was trained on.
-        what: `weights` or `scores`.
+        what: `weights`, or of an encoder-decoder also `scores`.
         seed: of the samples.
 
     Returns:
         Of an encoder-decoder its averages; of a decoder-only model those of each shape that was drawn.
+
+    Raises:
+        ValueError: scores of a decoder-only model, or data of another task.
 
     Source: paper, appendix D, step 1.
     """
     check_data(data, model)
     generator = torch.Generator(device=data.device).manual_seed(seed + 2)
     if isinstance(model, DecoderOnly):
+        if what != "weights":
+            raise ValueError(f"expected 'weights' of a decoder-only model, got {what!r}")
         batches = [data.train(STREAM_BATCH_SIZE, generator) for _ in range(STREAM_BATCHES)]
         return average_by_shape(model, batches)
     batches = [data.train(CALIBRATION_BATCH_SIZE, generator) for _ in range(CALIBRATION_BATCHES)]
@@ -165,7 +174,7 @@ def attention_of(
 def calibrate(
     model: Transformer,
     data: TrainingData,
-    config: CalibrationConfig | CounterConfig = CALIBRATION,
+    config: CalibrationConfig | CounterConfig | None = None,
     seed: int = 0,
 ) -> Calibration | CounterCalibration:
     """The lines that a trained model's attention follows.
@@ -173,22 +182,47 @@ def calibrate(
     Args:
         model: an interpolating model.
         data: what it was trained on.
-        config: the threshold κ, the directions searched, and the other choices; a `CounterConfig` for a decoder-only
-            model.
+        config: the threshold κ, the directions searched, and the other choices: a `CalibrationConfig`, or a
+            `CounterConfig` for a decoder-only model; its defaults when None.
         seed: of the samples whose attention is averaged.
 
     Returns:
         The line biases of self- and cross-attention, and the tables they were chosen from.
+
+    Raises:
+        ValueError: a config for the other architecture, or data of another task.
     """
+    kind = CounterConfig if isinstance(model, DecoderOnly) else CalibrationConfig
+    config = kind() if config is None else config
+    if not isinstance(config, kind):
+        raise ValueError(
+            f"expected a {kind.__name__} for a model that is {model.config.architecture}, got {type(config).__name__}"
+        )
     if isinstance(model, DecoderOnly):
-        config = CounterConfig() if isinstance(config, CalibrationConfig) else config
         return calibrate_stream(attention_of(model, data, seed=seed), config)
     return calibrate_attention(attention_of(model, data, config.average, seed), config)
 
 
+def biases_of(lines: Calibration | CounterCalibration | Biases, data: TrainingData) -> Biases:
+    """The biases of lines that were found or written.
+
+    Raises:
+        ValueError: no lines, or lines found on a source with another number of operands than the data's.
+    """
+    if not isinstance(lines, (Calibration, CounterCalibration, Biases)):
+        raise ValueError(f"expected what calibrate() or windows() returns, got {type(lines).__name__}")
+    segments = 0 if isinstance(data.task, RowTask) else data.layout.segments
+    if isinstance(lines, Calibration) and lines.average.layout.segments != segments:
+        raise ValueError(
+            f"expected lines found on a source with {segments} operands, as {data.task.name} has, got lines of a "
+            f"source with {lines.average.layout.segments}"
+        )
+    return lines if isinstance(lines, Biases) else lines.biases
+
+
 def retrain(
     data: TrainingData,
-    lines: Calibration | Biases,
+    lines: Calibration | CounterCalibration | Biases,
     model: ModelConfig = WITH_LINES,
     training: TrainingConfig = TRAINING,
     seed: int = 0,
@@ -208,23 +242,14 @@ def retrain(
         ValueError: what came is no such lines, or they were found on a source with another number of operands.
     """
     check_data(data)
-    if not isinstance(lines, (Calibration, CounterCalibration, Biases)):
-        raise ValueError(f"expected what calibrate() or windows() returns, got {type(lines).__name__}")
-    segments = 0 if isinstance(data.task, RowTask) else data.layout.segments
-    if isinstance(lines, Calibration) and lines.average.layout.segments != segments:
-        raise ValueError(
-            f"expected lines found on a source with {segments} operands, as {data.task.name} has, got lines of a "
-            f"source with {lines.average.layout.segments}"
-        )
-    biases = Biases(lines.self_biases, lines.cross_biases)
-    return _trained(new_model(data.task, model, seed, biases), data, training, seed, **watch)
+    return _trained(new_model(data.task, model, seed, biases_of(lines, data)), data, training, seed, **watch)
 
 
 def adapt(
     data: TrainingData,
     plain: Transformer,
     lora: LoRAConfig,
-    biases: Biases = NO_BIASES,
+    lines: Calibration | CounterCalibration | Biases = NO_BIASES,
     training: TrainingConfig = TRAINING,
     seed: int = 0,
     **watch,
@@ -235,18 +260,21 @@ def adapt(
         data: what the adapters are trained on.
         plain: the trained model; it stays as it is.
         lora: the adapters.
-        biases: added to its attention, such as those of `calibrate`.
+        lines: added to its attention, as of `retrain`.
         training, seed, **watch: as of `interpolate`.
+
+    Raises:
+        ValueError: as of `retrain`, or data of another task than the model's.
     """
     check_data(data, plain)
-    model = new_model(data.task, plain.config, seed, biases, plain.state_dict(), lora)
+    model = new_model(data.task, plain.config, seed, biases_of(lines, data), plain.state_dict(), lora)
     return _trained(model, data, training, seed, **watch)
 
 
 def evaluate(
     model: Transformer,
     data: TrainingData,
-    lengths: Sequence[int] | int,
+    lengths: Iterable[int] | int,
     samples: int = 10_000,
     test_set: str = "random",
 ) -> list[Score]:
@@ -264,7 +292,7 @@ def evaluate(
             1, or data of another task than the model's.
     """
     check_data(data, model)
-    lengths = [lengths] if isinstance(lengths, int) else list(lengths)
+    lengths = list(lengths) if isinstance(lengths, Iterable) else [lengths]
     if not lengths:
         raise ValueError("expected at least one length, got none")
     return [

@@ -3,7 +3,8 @@
 Numbers have at most six digits and sums at most six terms, and only the seven eighths of the numbers that every task
 trains on (`numbers.split_numbers`) are used.
 
-    even      half of the operands have all digits of the shape, of the others each number of digits is as likely
+    even      half of the operands have all digits of the shape, of the others each number of digits is equally likely;
+              three in ten are made of digits that are 0, b − 1 or any, for the base b
     repeated  `even`, but in half of the samples all operands are made of the same two digits, where that gives a
               number of training: equal digits above one another are rare otherwise
 """
@@ -14,7 +15,7 @@ from abcnb.numbers import numbers_of_length, split_numbers
 from abcnb.rows import ManyAddition, RowTask
 from abcnb.tasks import LARGEST, Operands, digits_of
 
-FULL = 0.5  # share of operands that have all digits of the shape; of the others each number of digits is as likely
+FULL = 0.5  # share of operands that have all digits of the shape
 # Share of operands whose digits are 0, b − 1 or any, a third each, where that gives a number of training: with random
 # digits alone a step that has to tell a carry from the digit next to it is rare (0 + no carry, or b − 1 + a carry).
 EXTREME = 0.3

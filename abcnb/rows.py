@@ -27,7 +27,7 @@ TRAIN_LENGTH = 6  # digits of the longest operand, and the most terms, that are 
 class RowTask(Task):
     """A task whose output has rows; it is written in one stream and learned by decoder-only models.
 
-    `train_length` is the most digits of an operand, and the most terms, that are ever trained on.
+    `train_length` is the most digits of an operand, and the most terms, that are ever trained on (of lists, the depth).
 
     A *shape* is (digits of a, digits of b) for a product and (terms, digits they are padded to) for a sum.
 
@@ -37,6 +37,7 @@ class RowTask(Task):
         lines_by_hand: for each kind of step the segments that it has to look at, each with its offsets.
     """
 
+    test_sets = ("random", "hard", "unequal")
     row_names: tuple[str, ...]
     separators: str
     lines_by_hand: dict[str, tuple[tuple[str, tuple[int, ...]], ...]]
@@ -48,6 +49,9 @@ class RowTask(Task):
     def shape_of_length(self, length: int) -> tuple[int, int]:
         """The shape of a test of a length: length × length digits, or as many terms of as many digits."""
         raise TypeError(f"the task {self.name!r} does not define shape_of_length()")
+
+    def outputs_at(self, length):
+        return self.stream(self.shape_of_length(length)).rows
 
     def largest_shape(self, width: int, terms: int = 0) -> tuple[int, int]:
         """The largest shape that is trained on: so many digits of an operand and, of a sum, `terms` of them."""
@@ -105,16 +109,21 @@ class RowTask(Task):
         Raises:
             ValueError: not the task's syntax, or a digit that its base does not have.
         """
-        texts, alphabet = text.replace(" ", "").split(self.symbol), DIGITS[: self.base]
+        texts, alphabet = text.replace(" ", "").lower().split(self.symbol), DIGITS[: self.base]
         if not self._is_possible(texts) or any(not part or set(part) - set(alphabet) for part in texts):
             raise ValueError(
                 f"expected {self.syntax} with digits {alphabet[0]} to {alphabet[-1]}, got {text[:60]!r}"
             )
-        return self.from_numbers([[int(part, self.base) for part in texts]], [len(part) for part in texts])
+        digits = [[DIGITS.index(character) for character in reversed(part)] for part in texts]
+        return self.shaped(tuple(torch.tensor([part]) for part in digits))
 
     def from_numbers(self, samples: list[list[int]], lengths: list[int]) -> Operands:
         """Operands of Python integers, [samples][operands], with at least so many digits each."""
-        raise TypeError(f"the task {self.name!r} does not define from_numbers()")
+        return self.shaped(tuple(self._digits([s[i] for s in samples], n) for i, n in enumerate(lengths)))
+
+    def shaped(self, operands: Operands) -> Operands:
+        """Operands that have their own digits, padded to what the task's shape asks for."""
+        return operands
 
     def _is_possible(self, texts: list[str]) -> bool:
         return len(texts) >= 2
@@ -163,6 +172,9 @@ class Multiplication(RowTask):
     def shape_of_length(self, length):
         return length, length
 
+    def outputs_at(self, length):
+        return 2 * length * (length + 2) + 1
+
     def shape_of(self, operands):
         return operands[0].shape[1], operands[1].shape[1]
 
@@ -193,9 +205,6 @@ class Multiplication(RowTask):
         _, sums = self.rows_of(a, b)
         return torch.cat([sums[:, :-1, 0], sums[:, -1]], dim=1)
 
-    def from_numbers(self, samples, lengths):
-        return tuple(self._digits([sample[i] for sample in samples], length) for i, length in enumerate(lengths))
-
     def _is_possible(self, texts):
         return len(texts) == 2
 
@@ -222,6 +231,9 @@ class ManyAddition(RowTask):
     def shape_of_length(self, length):
         return self.largest_shape(length)
 
+    def outputs_at(self, length):
+        return length * (self.width_of(length, length) + 1) + 1
+
     def largest_shape(self, width, terms=0):
         return terms or width, self.width_of(terms or width, width)
 
@@ -246,9 +258,9 @@ class ManyAddition(RowTask):
         """The sum, [batch, digits]."""
         return propagate_carries(torch.stack(terms).sum(0), self.base)
 
-    def from_numbers(self, samples, lengths):
-        width = self.width_of(len(lengths), max(lengths))
-        return tuple(self._digits([sample[i] for sample in samples], width) for i in range(len(lengths)))
+    def shaped(self, operands):
+        width = self.width_of(len(operands), max(operand.shape[1] for operand in operands))
+        return tuple(F.pad(operand, (0, width - operand.shape[1])) for operand in operands)
 
     @property
     def syntax(self) -> str:

@@ -23,7 +23,7 @@ from abcnb.stream import Stream
 from abcnb.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
 
 LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
-FEW_SAMPLES = 50  # so few are added up in Python's integers, faster than in tensors of so few numbers
+FEW_SAMPLES = 50  # up to this many samples, Python integers are faster than tensors
 Operands = tuple[torch.Tensor, ...]
 
 
@@ -132,7 +132,9 @@ class Task:
         symbol: the operator's character, if it has one.
         second_is_digit: the second operand is a single digit, however long the first is.
         minimum: the smallest number drawn.
+        answers_in_places: the answer has one digit for each place of a padded operand, as an output in one stream has.
         bases: those that its digits can have.
+        test_sets: those that it has (`testsets`).
         base: the base of the digits.
         length_base: the base in which a test's length counts digits, where that is not the digits' own.
         train_length: digits of the longest numbers of the `even` training numbers; training pads to one more.
@@ -144,6 +146,8 @@ class Task:
     symbol = ""
     second_is_digit = False
     minimum = 0
+    answers_in_places = True
+    test_sets = ("random", "hard", "unequal", "padded")
     bases = range(2, 17)
     default_base = 10
     length_base: int
@@ -160,9 +164,7 @@ class Task:
     @property
     def vocabulary_size(self) -> int:
         """15, the paper's, unless the base or the operator needs further tokens."""
-        highest = max(IDS[character] for character in "0" + CHARACTERS[: min(self.base, 10)] + self.symbol)
-        highest = max(highest, IDS[DIGITS[self.base - 1]])
-        return max(PAPER_VOCABULARY, highest + 1)
+        return max(PAPER_VOCABULARY, 1 + max(IDS[character] for character in DIGITS[: self.base] + self.symbol))
 
     @property
     def stream_vocabulary_size(self) -> int:
@@ -176,6 +178,10 @@ class Task:
     def digits_at(self, length: int) -> int:
         """Digits, in the task's own base, of the longest number of `length` digits in `length_base`."""
         return length
+
+    def outputs_at(self, length: int) -> int:
+        """Output tokens of a test of this length."""
+        return self.digits_at(length) + 2
 
     def widths(self, width: int) -> tuple[int, ...]:
         """Digits of each operand when the first has `width`."""
@@ -354,6 +360,7 @@ class ParityClassification(Parity):
     """One bit, the parity, with no scratchpad."""
 
     name = "parity-classification"
+    answers_in_places = False
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return a.sum(1, keepdim=True) % 2

@@ -40,6 +40,7 @@ import math
 import random
 from collections.abc import Callable
 from functools import lru_cache
+from numbers import Integral
 
 import torch
 
@@ -104,9 +105,13 @@ def _numbers_are_few(task: Task, length: int) -> bool:
     return length <= MANY and task.length_base**length - 1 <= LARGEST
 
 
-def check_test_request(length: int, samples: int) -> None:
-    """Refuse a test set without digits or samples."""
-    if not (isinstance(length, int) and isinstance(samples, int)) or length < 1 or samples < 1:
+def check_test_request(length: int, samples: int, test_set: str = "random", task: Task | None = None) -> None:
+    """Refuse a test set without digits or samples, or one that the task does not have."""
+    if task is not None and test_set not in task.test_sets:
+        raise ValueError(
+            f"expected a test set among {', '.join(task.test_sets)} for {task.name}, got {test_set!r}"
+        )
+    if not all(isinstance(count, Integral) and count >= 1 for count in (length, samples)):
         raise ValueError(
             f"expected a length and a sample count that are whole numbers of at least 1, got {length} and {samples}"
         )
@@ -329,12 +334,10 @@ def test_cases(task: Task, length: int, samples: int, test_set: str) -> dict[str
     """Operands of each kind of a test set, as digits, units first.
 
     Raises:
-        ValueError: an unknown test set, or a length or sample count below 1.
+        ValueError: a test set that the task does not have, or a length or sample count below 1.
     """
-    if test_set not in TEST_SETS:
-        raise ValueError(f"expected a test set among {', '.join(TEST_SETS)}, got {test_set!r}")
+    check_test_request(length, samples, test_set, task)
     if isinstance(task, RowTask):
-        check_test_request(length, samples)
         return row_cases(task, length, samples, test_set, seeded_generator(task, length, test_set))
     return TEST_SETS[test_set](task, length, samples)
 

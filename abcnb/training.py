@@ -64,8 +64,10 @@ class TrainingConfig:
                 raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
         if min(self.steps, self.batch_size, self.validate_every, self.validation_samples) < 1:
             raise ValueError(f"expected steps, batch_size and validation sizes of at least 1, got {self}")
-        if not 0 < self.learning_rate < 1 or self.clip <= 0 or self.warmup_steps < 0:
-            raise ValueError(f"expected a learning rate in (0, 1), a positive clip, warm-up ≥ 0, got {self}")
+        if not 0 < self.learning_rate < 1 or self.clip <= 0 or min(self.warmup_steps, self.weight_decay) < 0:
+            raise ValueError(
+                f"expected a learning rate in (0, 1), a positive clip, warm-up and weight decay ≥ 0, got {self}"
+            )
         if self.precision not in ("auto", "fp32", "bf16"):
             raise ValueError(f"expected precision auto, fp32 or bf16, got {self.precision!r}")
 

@@ -11,6 +11,8 @@ from abcnb.rows import RowTask
 from abcnb.stream import Stream
 from abcnb.tasks import Batch, Task, get_task
 
+WIDEST = 10_000  # digits that operands are padded to; training would not fit long before
+
 
 def width_of(task: Task, numbers: str) -> int:
     """The width that training takes where none is asked for."""
@@ -58,7 +60,8 @@ class TrainingData:
         task: the task, or its name.
         numbers: which numbers operands are drawn from, one of `TRAIN_NUMBERS`.
         width: digits that operands are padded to; 0 is the least that training numbers and their results take, one
-            more than the training length at least. Of a task in rows, the most digits of an operand; 0 is six.
+            more than the training length at least. Of a task in rows, the most digits of an operand (of `nested`, the
+            deepest lists); 0 is the training length.
         form: how sources are written, one of the task's forms.
         device: where batches are made: `auto`, `cpu`, `cuda`, or a torch device.
         terms, shapes: of tasks in rows, as of `RowSampler`.
@@ -68,8 +71,8 @@ class TrainingData:
         layout: that of the largest input.
 
     Raises:
-        ValueError: an unknown task, form or kind of numbers, a width too small for the results, or a device that this
-            machine does not have.
+        ValueError: an unknown task, form or kind of numbers, a width that is too large or too small for the results, or
+            a device that this machine does not have.
     """
 
     def __init__(
@@ -83,6 +86,10 @@ class TrainingData:
         shapes: str = "all",
     ):
         self.task = get_task(task) if isinstance(task, str) else task
+        if not isinstance(self.task, Task):
+            raise ValueError(f"expected a task or its name, such as 'addition', got {task!r}")
+        if width > WIDEST:
+            raise ValueError(f"expected a width of at most {WIDEST:,} digits, got {width:,}")
         self.numbers, self.form = numbers, form
         self.device = pick_device(device) if isinstance(device, str) else device
         self.width = width or width_of(self.task, numbers)
@@ -92,6 +99,11 @@ class TrainingData:
         )
         self.layout = largest_layout(self.task, self.width, form, terms)
         self._layouts: dict[Layout | Stream, Layout | Stream] = {}
+
+    @property
+    def described(self) -> str:
+        """What a model is trained on: task, base and form."""
+        return f"{self.task.name} in base {self.task.base}, {self.form} form"
 
     def _batch(self, sampler: Sampler | RowSampler | TreeSampler, size: int, generator: torch.Generator) -> Batch:
         batch = self.task.batch(sampler.draw(size, generator), self.form)

@@ -137,6 +137,13 @@ def test_lines_that_cannot_be_are_refused(line, message):
         StreamBias(2, (line,))
 
 
+@pytest.mark.parametrize("follows", [(), ("row", "place")])
+def test_a_line_with_too_few_or_too_many_coordinates_is_refused(follows):
+    bias = StreamBias(1, (CounterLine(0, "products", "a", follows, (0,) * len(follows)),))
+    with pytest.raises(ValueError, match="expected a counter for each of 1 coordinates of 'a', got CounterLine"):
+        bias(torch.arange(5), PRODUCT.layout(2))
+
+
 def test_lines_of_another_task_are_refused():
     bias = by_hand(PRODUCT.layout(2), 2, PRODUCT.lines_by_hand).self_biases[0]
     with pytest.raises(ValueError, match="use lines on the task that they were made for"):
@@ -236,6 +243,14 @@ def test_a_decoder_only_model_has_no_cross_attention():
             {"architecture": "decoder-only", "position": "cyclic-places"},
             "in a decoder-only model, got 'cyclic-places'",
         ),
+        (
+            {"architecture": "decoder-only", "position": "rotary", "rotary_width": 7},
+            "rotary_width 0 in a decoder-only",
+        ),
+        (
+            {"architecture": "decoder-only", "position": "t5", "cross_distance": "places"},
+            "expected cross_distance 'left' and rotary_width 0 in a decoder-only model",
+        ),
         ({"position": "kinds"}, "'kinds' positions are for decoder-only models"),
     ],
 )
@@ -304,6 +319,14 @@ def test_the_share_is_of_all_steps_of_the_kind_in_all_shapes():
     row = found.table[found.table["step"] == "sums"].iloc[0]
     assert (row["segment"], row["offset"]) == ("products", (0, 0))
     assert row["share"] == pytest.approx(1.0) and row["support"] == pytest.approx(1.0)
+
+
+def test_below_every_threshold_each_line_is_kept_once():
+    line = CounterLine(0, "products", "a", ("place",), (0,))
+    found = calibrate_stream(
+        [planted((2, 2), [line], heads=1)], CounterConfig(kappa_prompt=-9.0, kappa_output=-9.0)
+    )
+    assert len(set(found.lines)) == len(found.lines) > 20 and line in found.lines
 
 
 @pytest.mark.parametrize("settings", [{"min_support": 2}, {"longest": -1}, {"layer": "first"}])

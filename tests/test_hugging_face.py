@@ -127,6 +127,12 @@ def test_a_model_with_lines_is_trained_and_calibrated_attention_is_its_own():
     assert torch.equal(again.weights[0].sum(0) > 0, (dense_mask(bias, found.stream) == 0).any(0))
 
 
+def test_prompts_that_differ_in_where_digits_stand_are_averaged_apart():
+    shifted = IDS_OF[:, [1, 0, *range(2, IDS_OF.shape[1])]]
+    found = average_attention(llama(), [IDS_OF, shifted], RULE)
+    assert len(found) == 2, "`$` is the first token of one, and the second of the other"
+
+
 def test_of_a_plain_model_only_the_prompt_is_apart():
     model = llama()
     attach(model, PromptApart(4), RULE, keep_positions=True)

@@ -5,6 +5,8 @@ import base64
 import pytest
 import torch
 
+from abcnb.model_config import ModelConfig
+from abcnb.pipeline import new_model
 from abcnb.show.panels import attention_panel, calibration_panel, rows_panel, tasks_panel, window_panel
 from abcnb.show.panels.attention import answer
 from abcnb.show.panels.drawing import MOST_TOKENS
@@ -17,6 +19,7 @@ from abcnb.study.methods import experiment
 from abcnb.study.predictions import predict
 from abcnb.study.runs import load_run
 from abcnb.tasks import TASKS, get_task
+from abcnb.training_data import TrainingData
 from tests.little import ONE_ROW, calibrated_run
 
 PNG = b"\x89PNG\r\n"
@@ -34,6 +37,12 @@ def run(runs):
 
 
 # --- attention
+
+
+def test_the_attention_panel_is_for_models_with_a_source():
+    model = new_model(get_task("addition"), ModelConfig(architecture="decoder-only"), 0)
+    with pytest.raises(ValueError, match="expected an encoder-decoder"):
+        attention_panel(model, TrainingData("addition"))
 
 
 def test_the_attention_panel_shows_what_the_model_writes(run):

@@ -1,15 +1,20 @@
 """The idea as four functions, against the runs that are trained for the tables."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 import abcnb
 from abcnb import evaluation, pipeline
 from abcnb.biases import NO_BIASES, Biases
-from abcnb.calibration import AveragedAttention
+from abcnb.calibration import AveragedAttention, CalibrationConfig
+from abcnb.counter_calibration import CounterConfig
 from abcnb.lora import LoRAConfig
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
+from abcnb.tasks import Successor, get_task
 from abcnb.training import TrainingConfig
 
 VANILLA = experiment("successor", "vanilla", "smoke")
@@ -76,7 +81,9 @@ def test_evaluate_counts_what_the_run_counts(plain, vanilla_run):
 
 
 def test_evaluate_refuses_what_is_no_test(plain):
-    with pytest.raises(ValueError, match="expected a test set among random, hard, unequal, padded, got 'easy'"):
+    with pytest.raises(
+        ValueError, match="expected a test set among random, hard, unequal, padded for successor, got 'easy'"
+    ):
         abcnb.evaluate(plain, VANILLA.data(), [3], 5, "easy")
     with pytest.raises(
         ValueError, match="expected a length and a sample count that are whole numbers of at least 1"
@@ -166,12 +173,18 @@ def test_lines_of_a_source_with_other_operands_are_refused(plain):
     lines = abcnb.calibrate(plain, VANILLA.data(), seed=0)
     with pytest.raises(ValueError, match="expected lines found on a source with 2 operands"):
         abcnb.retrain(abcnb.TrainingData("addition"), lines, ABC.model, TINY)
+    with pytest.raises(ValueError, match="expected lines found on a source with 2 operands"):
+        addition = abcnb.TrainingData("addition")
+        pipeline.adapt(addition, pipeline.new_model(addition.task, VANILLA.model, 0), LoRAConfig(), lines)
     with pytest.raises(ValueError, match=r"expected what calibrate\(\) or windows\(\) returns, got tuple"):
         abcnb.retrain(ABC.data(), lines.cross_biases, ABC.model, TINY)
 
 
 def test_one_length_is_as_good_as_a_list_of_one_and_none_is_refused(plain):
     assert abcnb.evaluate(plain, VANILLA.data(), 3, 5) == abcnb.evaluate(plain, VANILLA.data(), [3], 5)
+    assert abcnb.evaluate(plain, VANILLA.data(), np.arange(2, 4), 5) == abcnb.evaluate(
+        plain, VANILLA.data(), [2, 3], 5
+    )
     with pytest.raises(ValueError, match="expected at least one length"):
         abcnb.evaluate(plain, VANILLA.data(), [])
     with pytest.raises(ValueError, match="whole numbers"):
@@ -186,10 +199,50 @@ def test_a_device_that_is_not_there_is_refused(device):
         abcnb.TrainingData("successor", device=device)
 
 
+def test_choices_for_another_architecture_are_refused(plain):
+    stream = pipeline.new_model(ABC.get_task(), replace(VANILLA.model, architecture="decoder-only"), 0)
+    for model, config in ((plain, CounterConfig()), (stream, CalibrationConfig(kappa_cross=50))):
+        with pytest.raises(ValueError, match=r"expected a C.*Config for a model that is"):
+            abcnb.calibrate(model, VANILLA.data(), config)
+    with pytest.raises(ValueError, match="expected 'weights' of a decoder-only model, got 'scores'"):
+        pipeline.attention_of(stream, VANILLA.data(), "scores")
+    with pytest.raises(ValueError, match="expected an encoder-decoder for parity-classification"):
+        pipeline.new_model(get_task("parity-classification"), stream.config, 0)
+
+
+@pytest.mark.parametrize(
+    "wrong, told",
+    [
+        ((Successor,), "expected a task or its name, such as 'addition', got <class"),
+        ((5,), "expected a task or its name, such as 'addition', got 5"),
+        (("successor", "even", 10**9), "expected a width of at most 10,000 digits, got 1,000,000,000"),
+    ],
+)
+def test_data_that_cannot_be_are_refused(wrong, told):
+    with pytest.raises(ValueError, match=told):
+        abcnb.TrainingData(*wrong)
+
+
+def test_what_inference_leaves_behind_can_be_trained_with():
+    model = pipeline.new_model(ABC.get_task(), ABC.model, 0, abcnb.windows(ABC.model.heads, 1))
+    batch = ABC.data().train(2, torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        model(batch)
+    model(batch).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 @pytest.mark.parametrize("choice", [{"steps": 2.5}, {"learning_rate": "1e-3"}, {"compile": 1}])
 def test_a_training_of_values_of_the_wrong_kind_is_refused(choice):
     with pytest.raises(ValueError, match=f"expected {next(iter(choice))} as"):
         TrainingConfig(**choice)
+
+
+def test_sizes_and_decays_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="expected d_model as int, got '128'"):
+        abcnb.ModelConfig(d_model="128")
+    with pytest.raises(ValueError, match="weight decay"):
+        TrainingConfig(weight_decay=-1.0)
 
 
 def test_windows_without_heads_or_operands_are_refused():

@@ -230,6 +230,12 @@ def test_bad_input_is_refused(task, text):
         task.parse(text)
 
 
+def test_numbers_may_be_longer_than_python_reads_at_once_and_their_letters_large():
+    (first, second), digits = SUM.parse("9" * 5000 + "+1"), 5001
+    assert first.shape == second.shape == (1, digits) and int(first.sum()) == 45_000 and int(second.sum()) == 1
+    assert Multiplication(16).parse("FF*0a")[0].tolist() == [[15, 15]]
+
+
 def test_rows_of_an_unfinished_output_are_read_as_far_as_they_go():
     assert Multiplication().split_rows("5160+51") == ["5160+", "51"]
     assert ManyAddition().read("210+12") == "21" and Multiplication().read("&") == "0"

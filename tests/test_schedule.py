@@ -133,6 +133,16 @@ def test_a_run_that_fails_twice_is_listed_with_its_log_and_the_others_go_on(tmp_
     assert set(read(tmp_path / "accuracy.csv")["run"]) == {e.digest for e in wanted[1:]}
 
 
+@pytest.mark.parametrize("test", [("padded", 4, 10), ("random", 1000, 1)])
+def test_tests_that_cannot_be_run_are_refused_before_anything_is_trained(tmp_path, test):
+    wanted = [experiment("multiplication", "vanilla", "smoke")]
+    with pytest.raises(
+        ValueError, match=r"expected (a test set among random, hard, unequal|attention over 2,004,001 tokens)"
+    ):
+        run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", [test], InlineEngine(), "cpu")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_csv_that_cannot_take_the_results_is_refused_before_anything_runs(tmp_path):
     (tmp_path / "accuracy.csv").write_text("task,method\n")
     engine = Recorder(2)

@@ -19,9 +19,10 @@ TINY = TrainingConfig(
 )
 
 
-def make(method="vanilla", dropout=0.0, task="successor", **changes):
-    wanted = experiment(task, method, "smoke", 4)
-    wanted = replace(wanted, model=replace(wanted.model, dropout=dropout), training=replace(TINY, **changes))
+def make(method="vanilla", dropout=0.0, task="successor", preset="smoke", **changes):
+    wanted = experiment(task, method, preset, 4)
+    small = replace(wanted.model, dropout=dropout, d_model=32, d_ff=64, heads=2)
+    wanted = replace(wanted, model=small, training=replace(TINY, **changes))
     return new_model(wanted, written_biases(wanted)), wanted.data(), wanted.training
 
 
@@ -65,6 +66,7 @@ for name, case in CASES.items():
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, name
 """
 CASES = {"plain": ("vanilla", 0.0), "dropout": ("vanilla", 0.1), "cyclic": ("abs-place", 0.1)}
+CASES |= {"in one stream": ("fire", 0.0, "addition", "decoder-only")}
 
 
 @pytest.fixture(scope="module")

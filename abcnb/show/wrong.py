@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from html import escape
-from itertools import islice
 
 from abcnb.decoding import greedy_decode
 from abcnb.evaluation import count_errors, test_inputs
@@ -71,11 +70,10 @@ def wrong_outputs(
     for operands in test_inputs(task, length, samples, test_set, data.width).values():
         errors = count_errors(model, task, operands, form)
         total, wrong = total + len(errors), wrong + int((errors > 0).sum())
-        found += [
-            task.batch(tuple(o[n : n + 1] for o in operands), form) for n in errors.nonzero().flatten().tolist()
-        ]
+        first = errors.nonzero().flatten().tolist()[: most - len(found)]
+        found += [task.batch(tuple(o[n : n + 1] for o in operands), form) for n in first]
     title = f"{wrong:,} of {total:,} {test_set} samples wrong at {length} digits"
-    return WrongOutputs(title, tuple(_row(model, batch) for batch in islice(found, most)))
+    return WrongOutputs(title, tuple(_row(model, batch) for batch in found))
 
 
 def _row(model: Transformer, batch: Batch) -> tuple[str, str, str]:

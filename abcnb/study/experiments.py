@@ -22,13 +22,12 @@ from abcnb.rows import RowTask
 from abcnb.stream import Stream
 from abcnb.tasks import Task, get_task
 from abcnb.training import TrainingConfig
-from abcnb.training_data import TrainingData, largest_layout, sampler_of, width_of
+from abcnb.training_data import WIDEST, TrainingData, largest_layout, sampler_of, width_of
 
 BIASES = (
     "none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "own-token", "window", "by-hand", "calibrated",
 )  # fmt: skip
 OF_STREAMS = ("none", "alibi", "own-token", "by-hand", "calibrated")  # those that a decoder-only model may have
-WIDEST = 10_000  # digits that operands are padded to, or a window reaches; training would not fit long before
 LARGEST_SEED = 2**32 - 1  # batches, validation and calibration take the next ones
 
 
@@ -60,7 +59,8 @@ class Experiment:
         base: of the digits; 0 is the task's own.
         form: `natural` or `aligned` (the paper aligns for ABS only).
         width: digits that operands are padded to in training; 0 is the training length + 1, or more where the
-            results of the training numbers take more. Of outputs in rows, the most digits of an operand; 0 is six.
+            results of the training numbers take more. Of outputs in rows, the most digits of an operand (of
+            `nested`, the deepest lists); 0 is the training length.
         train_numbers: one of `numbers.TRAIN_NUMBERS`, or of `row_numbers.ROW_NUMBERS` for outputs in rows.
         terms, shapes: of outputs in rows: the most terms of a sum (0 is the width), and whether shapes up to the
             largest or that one alone are trained on.

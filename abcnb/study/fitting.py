@@ -112,7 +112,7 @@ def fit(
 
 
 def _drop_checkpoint(folder: Path) -> None:
-    """Of a finished run, which needs none any more; it may have been killed before it came to this."""
+    """Remove a finished run's checkpoint, which a kill may have left."""
     (folder / CHECKPOINT).unlink(missing_ok=True)
     (folder / BEGUN).unlink(missing_ok=True)
 

@@ -35,7 +35,7 @@ def reproduce(
     """The methods on the tasks, from nothing.
 
     Args:
-        preset: `smoke`, `laptop` or `paper`.
+        preset: one of `methods.PRESETS`.
         runs: folder of trained models; its `results/` takes what is measured.
         reports: folder of what is committed, read only.
         seeds, tasks, methods: what is trained.

@@ -10,8 +10,8 @@ An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`
                          weights; written last: a folder without it is unfinished
     evaluations.json     exact match by test set and length, for those that were asked for, with the same hash
 
-What trains a model is `abcnb.pipeline`; this file adds the folder, its lock, checkpoints and resuming. A run of other
-code is used unless a fresh one is asked for; it is then moved to `runs/superseded/`, and nothing trained is lost.
+What trains a model is `abcnb.pipeline`, and what trains it into such a folder `study.fitting`. A run of other code is
+used unless a fresh one is asked for; it is then moved to `runs/superseded/`, and nothing trained is lost.
 """
 
 import hashlib
@@ -41,7 +41,6 @@ from abcnb.files import write_atomically
 from abcnb.limits import check_dense
 from abcnb.lines import LineBias, windows
 from abcnb.model import Transformer
-from abcnb.nested import NestedLists
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
 
@@ -88,22 +87,17 @@ def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> l
     return [(name, length, size) for length in lengths for name, size in sizes if size]
 
 
-DEEPEST = 12  # lists in one another: a random tree has half as many again on each further level
-
-
-def check_lengths(experiment: Experiment, lengths: Sequence[int], samples: int) -> None:
-    """Refuse, before anything is trained or drawn, tests that do not fit into memory, and trees that are too deep.
+def check_lengths(experiment: Experiment, lengths: Sequence[int], samples: int, test_set: str = "random") -> None:
+    """Refuse, before anything is trained or drawn, tests that cannot be run.
 
     Raises:
-        ValueError: says which length.
+        ValueError: says which length, or which test set.
     """
     task = experiment.get_task()
     for length in lengths:
-        if isinstance(task, NestedLists) and length > DEEPEST:
-            raise ValueError(f"expected lengths of at most {DEEPEST} lists in one another, got {length}")
-        check_request(task, length, samples)
+        check_request(task, length, samples, test_set)
         if experiment.bias not in ("window", "by-hand", "calibrated"):
-            check_dense(length)
+            check_dense(task.outputs_at(length))
 
 
 @dataclass(frozen=True)
@@ -187,7 +181,7 @@ class Run:
                 f"expected finite weights in {self.folder}, got NaN or infinity in {bad}: its training diverged, "
                 "or the file is damaged; train with a smaller training.learning_rate, or remove the folder"
             )
-        model.history = self.metrics["history"]
+        model.history, model.trained_on = self.metrics["history"], self.experiment.data().described
         return model.to(device).eval()
 
     def known_score(self, length: int, samples: int, test_set: str = "random") -> Score | None:
@@ -275,7 +269,7 @@ def _score(content: dict) -> Score:
 
 
 def content_hash(folder: Path, experiment: Experiment) -> str:
-    """Of an experiment and the weights in a folder; metrics and scores keep it, lest they pass for another run's."""
+    """Hash an experiment with its weights, so that metrics and scores of another run are recognised."""
     weights = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
     return hashlib.sha256(f"{experiment.digest} {weights}".encode()).hexdigest()[:16]
 

@@ -126,8 +126,8 @@ def run_all(
     if not tests:
         raise ValueError("expected at least one test, got none")
     for e in wanted:
-        for _, length, samples in tests:
-            check_lengths(e, [length], samples)
+        for test_set, length, samples in tests:
+            check_lengths(e, [length], samples, test_set)
     jobs = [Job(e, runs, tuple(tests), device, fresh) for e in dict.fromkeys(wanted)]
     attempts: dict[Job, int] = {}
     failures: list[str] = []

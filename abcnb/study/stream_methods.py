@@ -92,7 +92,7 @@ def methods_of(task: str, preset: str) -> dict[str, StreamMethod]:
     if isinstance(get_task(task), RowTask):
         return IN_ROWS if preset in ("smoke", "laptop") else {}
     # A stream's output is as wide as its operands, which the answer of a classification is not.
-    return OF_ONE_ROW if preset == "decoder-only" and task != "parity-classification" else {}
+    return OF_ONE_ROW if preset == "decoder-only" and get_task(task).answers_in_places else {}
 
 
 KIND = "the kind of every step: a row of products, sums or values, or the end of one"

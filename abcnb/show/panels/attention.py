@@ -80,7 +80,7 @@ class AttentionPanel(Panel):
         steps, picture: the table of written tokens and the maps.
 
     Raises:
-        ValueError: a model without its data.
+        ValueError: a model without its data, or a decoder-only model.
     """
 
     def __init__(
@@ -93,6 +93,8 @@ class AttentionPanel(Panel):
             model, data = model.model(pick_device(device)), e.data()
         if data is None:
             raise ValueError("expected the data that the model was trained on, as attention_panel(model, data)")
+        if model.config.architecture != "encoder-decoder":
+            raise ValueError("expected an encoder-decoder, whose steps look at a source, got a decoder-only model")
         self.model, self.data, self.task = model, data, data.task
         self.answer: Answer | None = None
         self._answered, self._drawn = None, None
