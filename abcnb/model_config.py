@@ -4,9 +4,41 @@ import inspect
 from dataclasses import dataclass, fields
 
 from abcnb.distance_biases import CROSS_DISTANCES
-from abcnb.positions import SCHEMES, Biased, Positions
+from abcnb.indexed_positions import Abacus, Coupled, CoupledRows, Kinds, Learned, Randomized
+from abcnb.positions import (
+    T5,
+    Biased,
+    CyclicColumns,
+    CyclicPlaces,
+    Fire,
+    Kerple,
+    NoPositions,
+    Positions,
+    Relative,
+    RelativeSelf,
+    Rotary,
+    Sinusoidal,
+)
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
+SCHEMES: dict[str, type[Positions]] = {
+    "none": NoPositions,
+    "sinusoidal": Sinusoidal,
+    "cyclic-columns": CyclicColumns,
+    "cyclic-places": CyclicPlaces,
+    "rotary": Rotary,
+    "relative": Relative,
+    "relative-self": RelativeSelf,
+    "learned": Learned,
+    "randomized": Randomized,
+    "abacus": Abacus,
+    "coupled": Coupled,
+    "t5": T5,
+    "kerple": Kerple,
+    "fire": Fire,
+    "kinds": Kinds,
+    "coupled-rows": CoupledRows,
+}
 
 
 @dataclass(frozen=True)
@@ -17,7 +49,7 @@ class ModelConfig:
         encoder_layers: 0 is the identity encoder.
         decoder_layers, heads, d_model, d_ff: sizes; d_model is a multiple of twice the heads.
         dropout: share of activations dropped in training.
-        position: the scheme, one of `positions.SCHEMES`; what follows is read by the schemes that have a
+        position: the scheme, one of `SCHEMES`; what follows is read by the schemes that have a
             parameter of that name, and explained there.
         period, random_phase: of the cyclic schemes.
         relative_clip: of the relative schemes.

@@ -12,9 +12,8 @@ from abcnb.decoding import greedy_decode
 from abcnb.distance_biases import ALiBi
 from abcnb.layers import OpenTokens, attend_to_open
 from abcnb.lines import self_window
-from abcnb.model_config import ModelConfig
+from abcnb.model_config import SCHEMES, ModelConfig
 from abcnb.pipeline import new_model
-from abcnb.positions import SCHEMES
 from abcnb.tasks import get_task
 from abcnb.tokens import decode
 

@@ -163,7 +163,9 @@ def test_evaluate_has_fewer_samples_where_fewer_exist(successors):
 
 def test_evaluate_names_the_test_sets_it_knows(successors):
     task, models = successors
-    with pytest.raises(ValueError, match="expected a test set among random, hard, unequal, padded for successor, got 'carry'"):
+    with pytest.raises(
+        ValueError, match="expected a test set among random, hard, unequal, padded for successor, got 'carry'"
+    ):
         evaluate(models["untrained"], task, "natural", 3, 5, "carry")
 
 

@@ -13,8 +13,8 @@ from abcnb.layers import Attention, DecoderLayer, Recording
 from abcnb.layout import Steps, natural_layout
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import Transformer
-from abcnb.model_config import ModelConfig
-from abcnb.positions import SCHEMES, Biased
+from abcnb.model_config import SCHEMES, ModelConfig
+from abcnb.positions import Biased
 from abcnb.tasks import Batch, get_task
 from tests.little import ENCODER_DECODER
 

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abcnb.indexed_positions import Abacus
 from abcnb.layout import aligned_layout, natural_layout, unary_layout
+from abcnb.model_config import SCHEMES
 from abcnb.positions import (
-    SCHEMES,
-    Abacus,
     CyclicColumns,
     CyclicPlaces,
     Sinusoidal,

@@ -12,10 +12,10 @@ from pathlib import Path
 import abcnb
 
 DECIDING = (
-    "tokens", "layout", "stream", "tasks", "rows", "nested", "numbers", "row_numbers", "training_data", "hard_numbers",
-    "testsets", "row_testsets", "biases", "lines", "counters", "distance_biases", "positions", "model_config", "layers",
-    "model", "decoder_only", "attention", "calibration", "counter_calibration", "lora", "checkpoints", "training",
-    "evaluation", "pipeline",
+    "tokens", "layout", "stream", "tasks", "rows", "nested", "numbers", "row_numbers", "training_data",
+    "hard_numbers", "testsets", "row_testsets", "biases", "lines", "counters", "distance_biases", "positions",
+    "indexed_positions", "model_config", "layers", "model", "decoder_only", "attention", "calibration",
+    "counter_calibration", "lora", "checkpoints", "training", "evaluation", "pipeline",
 )  # fmt: skip
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 

@@ -1,0 +1,257 @@
+"""Position schemes with a vector for each index that a token may have: learned ones, and sinusoids at random places.
+
+What they count differs: columns and steps, places from a random offset, kinds of steps. They read no input that takes
+more indices than there are.
+"""
+
+import torch
+from torch import nn
+
+from abcnb.layout import NO_PLACE, Layout
+from abcnb.positions import Positions, sinusoid
+from abcnb.stream import Stream
+
+
+def vectors_of(table: nn.Embedding, index: torch.Tensor) -> torch.Tensor:
+    """The vector of each index, [..., d_model]; zero for −1."""
+    return table(index.clamp(min=0)) * (index >= 0)[..., None]
+
+
+def check_count(needed: int, max_position: int) -> None:
+    """Refuse an input that takes more indices than there are.
+
+    Raises:
+        ValueError: says how many it takes.
+    """
+    if needed > max_position:
+        raise ValueError(
+            f"expected an input that takes at most {max_position} positions, got {needed}: "
+            f"such a model reads no longer input; train it with a larger model.max_position"
+        )
+
+
+class Indexed(Positions):
+    """Schemes that give each token an index, and the index a vector.
+
+    Args:
+        d_model: size of the vectors.
+        max_position: how many indices there are.
+    """
+
+    absolute = False
+
+    def __init__(self, d_model: int, max_position: int):
+        super().__init__()
+        self.d_model, self.max_position = d_model, max_position
+        self.table = self._table()
+
+    def _table(self) -> nn.Embedding | None:
+        return nn.Embedding(self.max_position, self.d_model)
+
+    def needed(self, layout: Layout) -> int:
+        """How many indices an input of this layout takes."""
+        raise TypeError(f"the scheme {type(self).__name__!r} does not define needed()")
+
+    def source_index(self, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
+        """The index of each source column, [columns] or [batch, columns]; −1 where a token has none."""
+        raise TypeError(f"the scheme {type(self).__name__!r} does not define source_index()")
+
+    def target_index(self, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
+        """The index of the decoder's input at each step, [rows] or [batch, rows]: at step i of place i − 1."""
+        return rows + draw
+
+    def vectors(self, index: torch.Tensor) -> torch.Tensor:
+        """The vector of each index, [..., d_model]; zero for −1."""
+        return vectors_of(self.table, index)
+
+    def check(self, layout: Layout) -> None:
+        """Refuse an input that takes more indices than there are.
+
+        Raises:
+            ValueError: says how many it takes.
+        """
+        check_count(self.needed(layout), self.max_position)
+
+    def source(self, layout, draw=0):
+        self.check(layout)
+        return self.vectors(self.source_index(layout, draw))
+
+    def target(self, rows, layout, draw=0):
+        self.check(layout)
+        return self.vectors(self.target_index(rows, layout, draw))
+
+
+class Learned(Indexed):
+    """A learned vector of the column on the source side, of the step on the target side, from one table.
+
+    Source: Gehring et al. 2017, section 3.1.
+    """
+
+    def needed(self, layout):
+        return max(layout.total_columns, layout.rows)
+
+    def source_index(self, layout, draw=0):
+        return layout.columns
+
+
+class Randomized(Indexed):
+    """Sinusoids of sorted random positions out of `max_position`, drawn anew for each training batch.
+
+    Source and target are drawn together. In evaluation the draw is fixed.
+
+    Source: Ruoss et al. 2023, section 3; they draw in evaluation too.
+    """
+
+    def _table(self):
+        return None
+
+    def draw(self, layout, batch):
+        return int(torch.randint(2**31, ()))
+
+    def needed(self, layout):
+        return layout.total_columns + layout.rows
+
+    def _drawn(self, layout: Layout, draw: int) -> torch.Tensor:
+        order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
+        positions, device = order[: self.needed(layout)].sort().values, layout.columns.device
+        if device.type == "cuda":  # from pinned memory a copy makes no training step wait
+            positions = positions.pin_memory()
+        return positions.to(device, non_blocking=True)
+
+    def source_index(self, layout, draw=0):
+        return self._drawn(layout, draw)[layout.columns]
+
+    def target_index(self, rows, layout, draw=0):
+        return self._drawn(layout, draw)[layout.total_columns + rows]
+
+    def vectors(self, index):
+        return sinusoid(index, self.d_model)
+
+
+class _FromRandomOffset(Indexed):
+    """Schemes that count from an offset which each training sample draws at random."""
+
+    in_streams = True
+
+    def draw(self, layout, batch):
+        needed, device = (
+            (self.needed_in(layout), layout.kind.device)
+            if isinstance(layout, Stream)
+            else (self.needed(layout), layout.columns.device)
+        )
+        return torch.randint(max(1, self.max_position - needed + 1), (batch, 1), device=device)
+
+    def stream_index(self, stream: Stream) -> torch.Tensor:
+        """The index of each token of a stream before the offset, [tokens]; −1 where a token has none."""
+        raise TypeError(f"the scheme {type(self).__name__!r} does not define stream_index()")
+
+    def needed_in(self, stream: Stream) -> int:
+        """How many indices a stream takes."""
+        return int(self.stream_index(stream).max()) + 1
+
+    def stream(self, stream, draw=0):
+        check_count(self.needed_in(stream), self.max_position)
+        index = self.stream_index(stream)
+        return self.vectors(torch.where(index >= 0, index + draw, -1))
+
+
+class Abacus(_FromRandomOffset):
+    """A learned vector for each digit's place in its own number, counted from a random offset.
+
+    A number of one digit that is always written so (N×1's second) has none.
+
+    Source: McLeish et al. 2024, section 3.
+    """
+
+    def needed(self, layout):
+        return layout.width
+
+    def stream_index(self, stream):
+        return stream.own_places().clamp(min=-1)
+
+    def source_index(self, layout, draw=0):
+        return torch.where(layout.digit_places > NO_PLACE, layout.digit_places + draw, -1)
+
+    def target_index(self, rows, layout, draw=0):
+        return torch.where(rows > 0, rows - 1 + draw, -1)
+
+
+class Coupled(_FromRandomOffset):
+    """Position coupling: as Abacus, but the token right of a number shares the place −1.
+
+    Source: Cho et al. 2024, section 3.1, written for decoder-only models: their operator and equality sign are our
+    tokens right of either operand and the decoder's start token.
+    """
+
+    def needed(self, layout):
+        return layout.rows
+
+    def source_index(self, layout, draw=0):
+        right_of_a_number = torch.isin(layout.columns, layout.column_of_place[:, 0])
+        elsewhere = torch.where(right_of_a_number, draw, -1)
+        return torch.where(layout.digit_places > NO_PLACE, layout.digit_places + 1 + draw, elsewhere)
+
+    def stream_index(self, stream):
+        # The step that writes place p reads the token of place p − 1, so `=` is of place −1, as in the source.
+        index = (stream.levels("place") + 1).clamp(min=-1)
+        index[stream.prompt - 1] = 0
+        return index
+
+
+class Kinds(Positions):
+    """A learned vector for the kind of step that a token makes (`stream`), and one for the prompt: no positions.
+
+    Args:
+        d_model: size of the vectors.
+    """
+
+    in_streams = only_in_streams = True
+    MOST = 8  # kinds of steps that there is a vector for
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.table = nn.Embedding(self.MOST + 1, d_model)
+
+    def stream(self, stream, draw=0):
+        kind, _, _ = stream.steps_at(torch.arange(len(stream), device=stream.kind.device))
+        return self.table(kind + 1)
+
+
+class CoupledRows(Kinds):
+    """Position coupling on two levels: a vector of the row and one of the place, each from a random offset.
+
+    Tokens that belong to the same row of the output share the first, those of the same place the second: in a
+    product the multiplier's digits have the row of their products and the multiplicand's their place. The kind of
+    step is told as well.
+
+    Args:
+        d_model: size of the vectors.
+        max_position: how many indices there are on each level.
+
+    Source: Cho et al. 2024 (arXiv 2410.15787), section 4, for sums of many terms; for products it is ours.
+    """
+
+    absolute = False
+
+    def __init__(self, d_model: int, max_position: int):
+        super().__init__(d_model)
+        self.max_position = max_position
+        self.rows, self.places = nn.Embedding(max_position, d_model), nn.Embedding(max_position, d_model)
+
+    def draw(self, stream, batch):
+        spare = [max(1, self.max_position - int(self._index(stream, level).max())) for level in ("row", "place")]
+        return torch.stack([torch.randint(n, (batch, 1), device=stream.kind.device) for n in spare])
+
+    @staticmethod
+    def _index(stream: Stream, level: str) -> torch.Tensor:
+        """[tokens], −1 where a token has no such index."""
+        return stream.levels(level).clamp(min=-1)
+
+    def stream(self, stream, draw=0):
+        vectors = super().stream(stream)
+        draws = draw if isinstance(draw, torch.Tensor) else (0, 0)
+        for table, level, offset in zip((self.rows, self.places), ("row", "place"), draws, strict=True):
+            index = self._index(stream, level)
+            check_count(int(index.max()) + 1, self.max_position)
+            vectors = vectors + vectors_of(table, torch.where(index >= 0, index + offset, -1))
+        return vectors
