@@ -19,8 +19,7 @@ from abcnb.layout import Layout, Steps, locate
 from abcnb.limits import bar, check_dense, check_test, telling
 from abcnb.lines import LineBias
 from abcnb.model import Transformer
-from abcnb.nested import DEEPEST, NestedLists
-from abcnb.rows import ManyAddition, RowTask
+from abcnb.rows import RowTask
 from abcnb.stream import Stream
 from abcnb.tasks import Batch, Operands, Task
 from abcnb.testsets import check_test_request, test_cases
@@ -203,18 +202,18 @@ def evaluate_kinds(
 
 
 def check_request(task: Task, length: int, samples: int, test_set: str = "random") -> None:
-    """Refuse a test without digits or samples, one that does not fit into memory, or lists that are too deep.
+    """Refuse a test without digits or samples, one that does not fit into memory, or one that is too long for the task.
 
     Raises:
         ValueError: says what was expected and what came.
     """
     check_test_request(length, samples, test_set, task)
-    if isinstance(task, NestedLists) and length > DEEPEST:
-        raise ValueError(f"expected lengths of at most {DEEPEST} lists in one another, got {length}")
+    if task.longest and length > task.longest:
+        raise ValueError(f"expected lengths of at most {task.longest} for {task.name}, got {length}")
     digits, operands = length * math.log(task.length_base) / math.log(task.base), task.operands
     if isinstance(task, RowTask):
         check_test(1, task.outputs_at(length), 1)
-        operands = length if isinstance(task, ManyAddition) else 2
+        operands = length if task.has_terms else 2
     most = task.base ** min(digits * operands, 30)  # there are no more samples than that
     check_test(min(samples, int(most)), digits, operands)
 

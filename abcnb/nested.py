@@ -95,6 +95,7 @@ class NestedLists(RowTask):
 
     name = "nested"
     test_sets = ("random", "hard")
+    longest = DEEPEST
     row_names = ("values",)
     separators = "+"
     lines_by_hand = {"values": (("operators", (0,)), ("items", (0, 0)), ("values", (0, -1)))}

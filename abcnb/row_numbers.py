@@ -12,7 +12,7 @@ trains on (`numbers.split_numbers`) are used.
 import torch
 
 from abcnb.numbers import numbers_of_length, split_numbers
-from abcnb.rows import ManyAddition, RowTask
+from abcnb.rows import RowTask
 from abcnb.tasks import LARGEST, Operands, digits_of
 
 FULL = 0.5  # share of operands that have all digits of the shape
@@ -51,21 +51,19 @@ class RowSampler:
         terms: int = 0,
         shapes: str = "all",
     ):
-        summing, most = isinstance(task, ManyAddition), task.train_length
-        least, other = (2, terms or width) if summing else (1, width)
-        if not 1 <= width <= most or not least <= other <= most:
-            asked = f"a width from 1 and terms from 2 to {most}" if summing else f"a width from 1 to {most}"
-            raise ValueError(f"expected {asked} for {task.name}, got {width}" + f" and {other}" * summing)
-        if terms and not summing:
+        most, counted = task.train_length, (terms or width) if task.has_terms else 2
+        if not 1 <= width <= most or not 2 <= counted <= most:
+            asked = f"a width from 1 and terms from 2 to {most}" if task.has_terms else f"a width from 1 to {most}"
+            raise ValueError(f"expected {asked} for {task.name}, got {width}" + f" and {counted}" * task.has_terms)
+        if terms and not task.has_terms:
             raise ValueError(f"expected terms 0 for {task.name}, which has none, got {terms}")
         if numbers not in ROW_NUMBERS:
             raise ValueError(f"expected numbers among {', '.join(ROW_NUMBERS)} for {task.name}, got {numbers!r}")
         if shapes not in SHAPES:
             raise ValueError(f"expected shapes as {' or '.join(SHAPES)}, got {shapes!r}")
         self.task, self.device, self.kind = task, device, numbers
-        # (digits of the first operand or of every term, digits of the second operand or number of terms)
-        sizes = [(n, m) for n in range(1, width + 1) for m in range(least, other + 1)]
-        self.shapes = sizes[-1:] if held_out or shapes == "largest" else sizes
+        sizes = task.sizes(width, terms)
+        self.sizes = sizes[-1:] if held_out or shapes == "largest" else sizes
         pool = split_numbers()[held_out]
         groups = [numbers_of_length(pool, n + 1, task.base) for n in range(width)]
         self.numbers = torch.cat(groups).to(device)
@@ -77,13 +75,10 @@ class RowSampler:
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
         """`batch` operands of one shape as digits, units first, each [batch, digits]."""
         # On a GPU this waits for the device once a step: the shape decides the sizes of all tensors.
-        chosen = torch.randint(len(self.shapes), (), generator=generator, device=self.device)
-        digits, other = self.shapes[int(chosen)]
+        chosen = torch.randint(len(self.sizes), (), generator=generator, device=self.device)
         alphabet = self._alphabet(batch, generator) if self.kind == "repeated" else None
-        if isinstance(self.task, ManyAddition):
-            width = self.task.width_of(other, digits)
-            return tuple(self._digits(batch, digits, width, generator, alphabet) for _ in range(other))
-        return tuple(self._digits(batch, n, n, generator, alphabet) for n in (digits, other))
+        operands = (self._digits(batch, n, generator, alphabet) for n in self.sizes[int(chosen)])
+        return self.task.shaped(tuple(operands))
 
     def _alphabet(self, batch: int, generator: torch.Generator) -> torch.Tensor:
         """The two digits that a sample is made of, [batch, 2]; −1 for a sample that is made of any."""
@@ -92,7 +87,7 @@ class RowSampler:
         return torch.where(some, pair, -1)
 
     def _digits(
-        self, batch: int, digits: int, width: int, generator: torch.Generator, alphabet: torch.Tensor | None
+        self, batch: int, digits: int, generator: torch.Generator, alphabet: torch.Tensor | None
     ) -> torch.Tensor:
         base, device = self.task.base, self.device
         draws = torch.rand(4, batch, generator=generator, device=device, dtype=torch.float64)
@@ -111,4 +106,4 @@ class RowSampler:
             built = alphabet.clamp(min=0).gather(1, which).masked_fill(places > length[:, None], 0)
             repeated = (built * base**places).sum(1).clamp(max=LARGEST)
             numbers = torch.where((alphabet[:, 0] >= 0) & self.known[repeated], repeated, numbers)
-        return digits_of(numbers, width, self.task.base)
+        return digits_of(numbers, digits, self.task.base)

@@ -25,7 +25,7 @@ import torch
 from abcnb.hard_numbers import NUMBERS, random_digits
 from abcnb.nested import NestedLists, nested_cases
 from abcnb.numbers import numbers_of_length, split_numbers
-from abcnb.rows import ManyAddition, RowTask
+from abcnb.rows import RowTask
 from abcnb.tasks import LARGEST, Operands, digits_of, distinct
 
 SHAPES = 10  # of the `unequal` test set
@@ -38,32 +38,23 @@ def row_cases(
     if isinstance(task, NestedLists):
         return nested_cases(task, length, samples, test_set, generator)
     if test_set == "random":
-        return {"random": distinct(_operands(task, samples, task.shape_of_length(length), length, generator))}
+        return {"random": distinct(_operands(task, samples, task.size(length, length), generator))}
     if test_set == "hard":
-        kinds = _hard_kinds(task)
+        kinds = (*NUMBERS, "leading zeros", task.hard_kind)
         count = max(1, samples // len(kinds))
         return {kind: _hard(task, kind, count, length, generator) for kind in kinds}
     found = {}
     for _ in range(SHAPES):
         first, second = (int(n) for n in torch.randint(1, length + 1, (2,), generator=generator))
-        if isinstance(task, ManyAddition):
-            shape, digits = (first + 1, task.width_of(first + 1, second)), second
-        else:
-            shape, digits = (first, second), 0
-        kind = f"{shape[0]} × {digits or second}"
-        found.setdefault(kind, distinct(_operands(task, max(1, samples // SHAPES), shape, digits, generator)))
+        first += task.has_terms  # there are two at least
+        operands = _operands(task, max(1, samples // SHAPES), task.size(first, second), generator)
+        found.setdefault(f"{first} × {second}", distinct(operands))
     return found
 
 
-def _operands(task: RowTask, count: int, shape: tuple[int, int], digits: int, generator) -> Operands:
-    """Numbers of exactly so many digits: of `digits` for a sum's terms, of the shape's for a product's operands."""
-    if isinstance(task, ManyAddition):
-        terms, width = shape
-        return tuple(
-            torch.nn.functional.pad(_numbers(task, count, digits, generator), (0, width - digits))
-            for _ in range(terms)
-        )
-    return tuple(_numbers(task, count, n, generator) for n in shape)
+def _operands(task: RowTask, count: int, size: tuple[int, ...], generator: torch.Generator) -> Operands:
+    """Numbers of exactly so many digits."""
+    return task.shaped(tuple(_numbers(task, count, digits, generator) for digits in size))
 
 
 def _numbers(task: RowTask, count: int, digits: int, generator: torch.Generator) -> torch.Tensor:
@@ -75,21 +66,16 @@ def _numbers(task: RowTask, count: int, digits: int, generator: torch.Generator)
     return random_digits(count, digits, task.base, generator)
 
 
-def _hard_kinds(task: RowTask) -> tuple[str, ...]:
-    return (*NUMBERS, "leading zeros", "large digits" if isinstance(task, ManyAddition) else "powers")
-
-
 def _hard(task: RowTask, kind: str, count: int, length: int, generator: torch.Generator) -> Operands:
-    shape = task.shape_of_length(length)
-    terms, width = shape if isinstance(task, ManyAddition) else (2, length)
-    operands = [_hard_numbers(kind, count, length, task.base, generator) for _ in range(terms)]
+    size = task.size(length, length)
+    operands = [_hard_numbers(kind, count, digits, task.base, generator) for digits in size]
     if kind == "powers":
         power = torch.zeros(2, length, dtype=torch.long)
         power[:, -1] = 1
         nines = torch.full((2, length), task.base - 1)
         first = torch.tensor([[True], [False]])
         operands = [torch.where(first, power, nines), torch.where(first, nines, power)]
-    return distinct(tuple(torch.nn.functional.pad(operand, (0, width - length)) for operand in operands))
+    return distinct(task.shaped(tuple(operands)))
 
 
 def _hard_numbers(kind: str, count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:

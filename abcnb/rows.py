@@ -31,13 +31,19 @@ class RowTask(Task):
 
     A *shape* is (digits of a, digits of b) for a product and (terms, digits they are padded to) for a sum.
 
+    A task of your own in rows also defines `size` and `sizes`, from which training numbers and test sets are drawn.
+
     Attributes:
+        has_terms: there may be any number of operands, two at least.
+        hard_kind: a kind of hard cases that the task has beside those of all (`row_testsets`).
         row_names: the rows of a round, in order.
         separators: the character that ends each of them.
         lines_by_hand: for each kind of step the segments that it has to look at, each with its offsets.
     """
 
     test_sets = ("random", "hard", "unequal")
+    has_terms = False
+    hard_kind: str
     row_names: tuple[str, ...]
     separators: str
     lines_by_hand: dict[str, tuple[tuple[str, tuple[int, ...]], ...]]
@@ -45,6 +51,14 @@ class RowTask(Task):
     def __init__(self, base: int | None = None):
         super().__init__(base)
         self.train_length = min(TRAIN_LENGTH, self.train_length)
+
+    def size(self, first: int, second: int) -> tuple[int, ...]:
+        """The digits of each operand: of a product's two, or of `first` terms of `second` digits."""
+        raise TypeError(f"the task {self.name!r} does not define size()")
+
+    def sizes(self, width: int, terms: int = 0) -> list[tuple[int, ...]]:
+        """`size` of every input up to the largest one of a training."""
+        raise TypeError(f"the task {self.name!r} does not define sizes()")
 
     def shape_of_length(self, length: int) -> tuple[int, int]:
         """The shape of a test of a length: length × length digits, or as many terms of as many digits."""
@@ -160,6 +174,7 @@ class Multiplication(RowTask):
     name = "multiplication"
     operands = 2
     symbol = "*"
+    hard_kind = "powers"
     row_names = ("products", "sums")
     separators = "+*"
     # A digit of a product needs the multiplier's digit and, for the carry, the multiplicand's place before as well;
@@ -168,6 +183,12 @@ class Multiplication(RowTask):
         "products": (("a", (0,)), ("a", (-1,)), ("b", (0,))),
         "sums": (("products", (0, 0)), ("products", (0, -1)), ("sums", (-1, 1)), ("sums", (-1, 0))),
     }
+
+    def size(self, first, second):
+        return first, second
+
+    def sizes(self, width, terms=0):
+        return [(n, m) for n in range(1, width + 1) for m in range(1, width + 1)]
 
     def shape_of_length(self, length):
         return length, length
@@ -220,9 +241,17 @@ class ManyAddition(RowTask):
     name = "many-addition"
     operands = 2  # at least
     symbol = "+"
+    has_terms = True
+    hard_kind = "large digits"
     row_names = ("sums",)
     separators = "+"
     lines_by_hand = {"sums": (("terms", (0, 0)), ("terms", (0, -1)), ("sums", (-1, 0)), ("sums", (-1, -1)))}
+
+    def size(self, first, second):
+        return (second,) * first
+
+    def sizes(self, width, terms=0):
+        return [self.size(m, n) for n in range(1, width + 1) for m in range(2, (terms or width) + 1)]
 
     def width_of(self, terms: int, digits: int) -> int:
         """Digits that terms of so many digits are padded to: what their sum takes."""

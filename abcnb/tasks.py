@@ -135,6 +135,7 @@ class Task:
         answers_in_places: the answer has one digit for each place of a padded operand, as an output in one stream has.
         bases: those that its digits can have.
         test_sets: those that it has (`testsets`).
+        longest: the longest test that it has; 0 is no limit.
         base: the base of the digits.
         length_base: the base in which a test's length counts digits, where that is not the digits' own.
         train_length: digits of the longest numbers of the `even` training numbers; training pads to one more.
@@ -148,6 +149,7 @@ class Task:
     minimum = 0
     answers_in_places = True
     test_sets = ("random", "hard", "unequal", "padded")
+    longest = 0
     bases = range(2, 17)
     default_base = 10
     length_base: int

@@ -122,5 +122,5 @@ def test_a_calibrated_run(shared_runs):
 
 
 def test_trees_that_are_too_deep_are_refused_before_anything_is_drawn():
-    with pytest.raises(ValueError, match="expected lengths of at most 12 lists in one another, got 60"):
+    with pytest.raises(ValueError, match="expected lengths of at most 12 for nested, got 60"):
         check_lengths(experiment("nested", "abs-place"), [6, 60], 100)
