@@ -12,9 +12,10 @@ import torch
 import typer
 
 from abcnb.devices import pick_device
-from abcnb.evaluation import Score, evaluate_kinds, wrong_by_step
+from abcnb.evaluation import evaluate_kinds, wrong_by_step
 from abcnb.files import write_atomically
 from abcnb.rows import RowTask
+from abcnb.scores import Score
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.fitting import fit

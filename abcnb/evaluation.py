@@ -1,4 +1,4 @@
-"""Exact match by length, teacher-forced, with intervals; and in chunks for inputs of any length.
+"""Exact match by length, teacher-forced.
 
 Greedy decoding writes the label exactly if and only if the model, fed the label's own prefix, has its argmax
 on the label at every step. So exact match needs one pass over the whole output instead of a decoding loop.
@@ -7,121 +7,24 @@ Source: paper, appendix B (accurate if and only if the output exactly matches th
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 
-from abcnb.layers import OpenTokens
-from abcnb.layout import Layout, Steps, locate
+from abcnb.chunked import why_not_in_chunks, wrong_tokens_in_chunks
 from abcnb.limits import bar, check_dense, check_test, telling
-from abcnb.lines import LineBias
 from abcnb.model import Transformer
 from abcnb.rows import RowTask
-from abcnb.stream import Stream
+from abcnb.scores import Score
 from abcnb.tasks import Batch, Operands, Task
 from abcnb.testsets import check_test_request, test_cases
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.
 TOKENS_PER_PASS = {"cpu": 2048, "cuda": 131_072}
 LONG = 256  # output steps beyond which attention over open cells alone is faster than over the whole matrix
-CHUNK = 2048  # output steps counted in one pass of chunked evaluation
 SAMPLES_BY_STEP = 250  # samples in one pass where errors are counted step by step
-ROWS_CHECKED = 65_536  # rows whose open cells are listed at a time
-
-
-@dataclass(frozen=True)
-class Score:
-    """How many samples of a test were answered exactly.
-
-    Attributes:
-        length: digits of the operands (decimal digits for Parity).
-        samples, correct: how many were tried and matched whole.
-        wrong_digits: output tokens, over all samples, that teacher forcing got wrong.
-        digits: output tokens over all samples, end tokens included.
-        code, date: of a stored score, the fingerprint of the code that produced it, and the day it was measured.
-        worst_kind, worst_percent: of a test set with several kinds, the one with the lowest exact match (the first
-            of several), and that exact match in percent, to four decimals.
-    """
-
-    length: int
-    samples: int
-    correct: int
-    wrong_digits: int
-    digits: int
-    code: str = ""
-    date: str = ""
-    worst_kind: str = ""
-    worst_percent: float | None = None
-
-    @property
-    def exact_match(self) -> float:
-        """Percent of samples correct."""
-        return 100.0 * self.correct / self.samples
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return (
-            f"{self.length} digits: {percent(self.exact_match)}% of {self.samples:,} exact "
-            f"(95% interval {low:.2f} to {high:.2f}), {self.wrong_digits:,} of {self.digits:,} digits wrong"
-        )
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95% Wilson interval of `exact_match`, in percent."""
-        low, high = wilson_interval(self.correct, self.samples)
-        return 100 * low, 100 * high
-
-
-def percent(value: float) -> str:
-    """A percentage that shows 100 only where nothing was missed."""
-    return "100" if value == 100 else f"{min(value, 99.99):.2f}"
-
-
-def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """The Wilson score interval of a proportion.
-
-    (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
-
-    Source: Wilson 1927; z is the normal quantile of 97.5%.
-    """
-    _check_proportion(successes, trials)
-    p, n = successes / trials, trials
-    centre = p + z * z / (2 * n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max(0.0, (centre - half) / (1 + z * z / n)), min(1.0, (centre + half) / (1 + z * z / n))
-
-
-def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The exact 95% interval of a proportion, for few trials, such as seeds (the sums overflow beyond a thousand).
-
-    Its ends are the proportions with which so many successes or more, and so many or fewer, have a chance of 2.5%.
-
-    Source: Clopper and Pearson 1934.
-    """
-    _check_proportion(successes, trials)
-
-    def chance(counts: range, p: float) -> float:
-        return math.fsum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in counts)
-
-    def solve(is_below: Callable[[float], bool]) -> float:
-        low, high = 0.0, 1.0
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (middle, high) if is_below(middle) else (low, middle)
-        return low
-
-    or_more, or_fewer = range(successes, trials + 1), range(successes + 1)
-    low = solve(lambda p: chance(or_more, p) < 0.025) if successes else 0.0
-    high = solve(lambda p: chance(or_fewer, p) > 0.025) if successes < trials else 1.0
-    return low, high
-
-
-def _check_proportion(successes: int, trials: int) -> None:
-    if not 0 <= successes <= trials or trials < 1:
-        raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
 
 
 @torch.no_grad()
@@ -133,7 +36,7 @@ def wrong_tokens(model: Transformer, batch: Batch) -> torch.Tensor:
 def count_errors(model: Transformer, task: Task, operands: Operands, form: str) -> torch.Tensor:
     """Teacher-forced errors of each sample, [samples], in passes of bounded memory.
 
-    Long outputs are processed in chunks, along open cells only, where that is exact (`count_errors_in_chunks`).
+    Long outputs are processed in chunks, along open cells only, where that is exact (`chunked`).
     """
     model.eval()
     layout = task.layout_of(operands, form).to(model.device)
@@ -143,7 +46,7 @@ def count_errors(model: Transformer, task: Task, operands: Operands, form: str) 
     if not in_chunks and not model.opens_few:
         check_dense(layout.rows, model.device)
     size = max(1, tokens // (min(chunk, layout.rows) if in_chunks else layout.rows))
-    count = partial(_wrong_tokens_in_chunks, chunk=chunk) if in_chunks else wrong_tokens
+    count = partial(wrong_tokens_in_chunks, chunk=chunk) if in_chunks else wrong_tokens
     errors = []
     for start in bar(range(0, len(operands[0]), size), desc=f"{layout.rows:,} steps"):
         part = tuple(operand[start : start + size].to(model.device) for operand in operands)
@@ -259,98 +162,3 @@ def score(length: int, errors: torch.Tensor, task: Task, operands: Operands) -> 
     """Summarise per-sample errors."""
     outputs = task.batch(tuple(operand[:1] for operand in operands)).target.shape[1]
     return Score(length, len(errors), int((errors == 0).sum()), int(errors.sum()), len(errors) * outputs)
-
-
-def why_not_in_chunks(model: Transformer, layout: Layout | Stream) -> str:
-    """Why chunked evaluation would not be exact for this model on a source of this layout; empty where it is."""
-    if model.config.architecture == "decoder-only":
-        return "a decoder-only model evaluates long streams along its lines by itself"
-    if model.config.encoder_layers:
-        return "chunked evaluation needs the identity encoder (encoder_layers=0)"
-    if not model.positions.absolute:
-        return f"chunked evaluation needs absolute or no positions, got {model.config.position!r}"
-    layout = layout.to("cpu")
-    parts = torch.arange(layout.rows).split(ROWS_CHECKED)
-    for name, biases in (("self", model.self_biases), ("cross", model.cross_biases)):
-        if not biases or not all(isinstance(bias, LineBias) for bias in biases):
-            return f"chunked evaluation needs line biases; the {name}-attention has another bias or none"
-        columns = layout if name == "cross" else Steps.all(layout.rows)
-        for bias in biases:
-            if bias.transparent_heads:
-                return f"chunked evaluation needs lines for every head; {name}-attention head " + (
-                    f"{bias.transparent_heads[0]} is transparent"
-                )
-            for rows in bar(parts, desc="lines of all steps"):
-                heads, where, _ = bias.open_cells(rows, columns)
-                opened = torch.zeros(bias.heads, len(rows), dtype=torch.long)
-                opened.index_add_(0, heads, (where >= 0).long())
-                if not bool(opened.all()):
-                    head, row = (opened == 0).nonzero()[0].tolist()
-                    return (
-                        "chunked evaluation needs every row to open finitely many columns; "
-                        f"{name}-attention head {head} leaves row {int(rows[row])} open to all"
-                    )
-    return ""
-
-
-def count_errors_in_chunks(
-    model: Transformer, task: Task, operands: Operands, form: str, chunk: int = CHUNK
-) -> torch.Tensor:
-    """Teacher-forced errors of each sample, [samples]; beyond the tokens themselves memory does not grow.
-
-    Output steps are processed in chunks. A chunk brings along the earlier steps that its counted ones look back to,
-    layer by layer, and the source columns that its lines open, and attends to open cells only, so that time grows
-    with the length and not with its square.
-
-    Args:
-        model: identity encoder, finite line biases in self- and cross-attention.
-        task, operands, form: the inputs; one sample may have millions of digits.
-        chunk: steps counted in one pass.
-
-    Raises:
-        ValueError: a bias is not finite: not made of lines, a transparent head, a row open to all.
-    """
-    if reason := why_not_in_chunks(model, task.layout_of(operands, form)):
-        raise ValueError(reason)
-    model.eval()
-    batch = task.batch(operands, form)
-    return _wrong_tokens_in_chunks(model, Batch(batch.source, batch.target, batch.layout.to(model.device)), chunk)
-
-
-@torch.no_grad()
-def _wrong_tokens_in_chunks(model: Transformer, batch: Batch, chunk: int) -> torch.Tensor:
-    layout, tokens, total = batch.layout, batch.decoder_input, batch.target.shape[1]
-    everything = Steps.all(total, model.device)
-    errors = torch.zeros(len(tokens), dtype=torch.long, device=model.device)
-    for start in bar(range(0, total, chunk), desc=f"{total:,} steps"):
-        counted = torch.arange(start, min(start + chunk, total), device=model.device)
-        rows = counted
-        # From the last layer down: each asks the one below for the steps that it looks back to.
-        for bias in reversed(model.self_biases * (len(model.decoder) // len(model.self_biases))):
-            _, where, _ = bias.open_cells(rows, everything)
-            rows = torch.cat([rows, where[where >= 0]]).unique()
-        opened = []
-        for bias in model.cross_biases:
-            _, where, _ = bias.open_cells(rows, layout)
-            opened.append(where[where >= 0])
-        part = layout.select(torch.cat(opened).unique())
-        memory = model.memory(batch.source[:, part.columns], part)
-        x = model.embed_target(tokens[:, rows], rows, layout)
-        selves = [_opened(bias, rows, everything, rows) for bias in model.self_biases]
-        crosses = [_opened(bias, rows, layout, part.columns) for bias in model.cross_biases]
-        layers = len(model.decoder)
-        biases = list(zip(selves * (layers // len(selves)), crosses * (layers // len(crosses)), strict=True))
-        logits, _ = model.run_decoder(x, rows, rows, memory, part.columns, biases)
-        predicted = logits[:, locate(rows, counted)].argmax(-1)
-        errors += (predicted != batch.target[:, counted]).sum(1)
-    return errors
-
-
-def _opened(bias: LineBias, rows: torch.Tensor, columns: Layout | Steps, present: torch.Tensor) -> OpenTokens:
-    """The open cells of rows, as indices into the columns that are present."""
-    where, values = bias.open_tokens(rows, columns)
-    local = locate(present, where)
-    # Rows that are there only for what they look back to may open nothing that is present: what they see is not used.
-    nothing = (local < 0).all(-1)
-    local[..., 0] = torch.where(nothing, 0, local[..., 0])
-    return OpenTokens(local, values if bool(values.any()) else None)

@@ -37,12 +37,12 @@ from abcnb.counter_calibration import (
 )
 from abcnb.counters import StreamBias
 from abcnb.decoder_only import DecoderOnly
-from abcnb.evaluation import Score
 from abcnb.limits import check_model, check_training
 from abcnb.lora import LoRAConfig, add_adapters
 from abcnb.model import Transformer
 from abcnb.model_config import ModelConfig
 from abcnb.rows import RowTask
+from abcnb.scores import Score
 from abcnb.tasks import Task
 from abcnb.training import TrainingConfig, train
 from abcnb.training_data import TrainingData

@@ -14,8 +14,8 @@ import torch
 import abcnb
 import abcnb.positions
 import abcnb.tasks
-from abcnb.evaluation import percent
 from abcnb.rows import RowTask
+from abcnb.scores import percent
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.runs import load_run

@@ -102,7 +102,7 @@ HUGE = [
     (["--set", "training.stop_error_rate=nan"], "expected stop_error_rate as float, got nan"),
     (["--lengths", "1000000000"], "expected a test of 1,000 samples of 1,000,000,000 digits to fit into"),
     (["--lengths", "1000000000000"], "expected a test of 1,000 samples of 1,000,000,000,000 digits to fit into"),
-    (["--lengths", "1000000", "--samples", "1"], "expected attention over 1,000,000 tokens to fit into"),
+    (["--lengths", "1000000", "--samples", "1"], "expected attention over 1,000,002 tokens to fit into"),
     (["--samples", "100000000000"], "expected a test of 100,000,000,000 samples of 6 digits to fit into"),
 ]
 

@@ -8,20 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb import evaluation
+from abcnb.chunked import count_errors_in_chunks
 from abcnb.decoding import greedy_decode
 from abcnb.distance_biases import ALiBi
-from abcnb.evaluation import (
-    Score,
-    count_errors,
-    count_errors_in_chunks,
-    evaluate,
-    exact_interval,
-    wilson_interval,
-)
+from abcnb.evaluation import count_errors, evaluate
 from abcnb.layout import Steps
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import Transformer
 from abcnb.model_config import ModelConfig
+from abcnb.scores import Score, exact_interval, wilson_interval
 from abcnb.tasks import get_task
 from abcnb.testsets import hard_cases, padded_cases, random_operands
 

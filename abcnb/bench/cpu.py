@@ -10,9 +10,10 @@ from torch import nn
 from abcnb.bench.algorithm1 import algorithm_1
 from abcnb.biases import Biases
 from abcnb.calibration import CalibrationConfig, line_families, line_table, to_bias
+from abcnb.chunked import count_errors_in_chunks
 from abcnb.decoding import greedy_decode
 from abcnb.devices import hardware
-from abcnb.evaluation import count_errors_in_chunks, wrong_tokens
+from abcnb.evaluation import wrong_tokens
 from abcnb.layout import natural_layout
 from abcnb.lines import Line, LineBias, self_window
 from abcnb.model import Transformer

@@ -15,7 +15,7 @@ DECIDING = (
     "tokens", "layout", "stream", "tasks", "rows", "nested", "numbers", "row_numbers", "training_data",
     "hard_numbers", "testsets", "row_testsets", "biases", "lines", "counters", "distance_biases", "positions",
     "indexed_positions", "model_config", "layers", "model", "decoder_only", "attention", "calibration",
-    "counter_calibration", "lora", "checkpoints", "training", "evaluation", "pipeline",
+    "counter_calibration", "lora", "checkpoints", "training", "scores", "chunked", "evaluation", "pipeline",
 )  # fmt: skip
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 

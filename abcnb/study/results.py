@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock
 
-from abcnb.evaluation import Score, percent, wilson_interval
 from abcnb.files import write_atomically
+from abcnb.scores import Score, percent, wilson_interval
 from abcnb.study.cost import training_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN

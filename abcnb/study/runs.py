@@ -36,11 +36,12 @@ from abcnb.counter_calibration import StreamAttention
 from abcnb.counters import StreamBias, by_hand
 from abcnb.decoder_only import stream_of
 from abcnb.distance_biases import ALiBi
-from abcnb.evaluation import Score, check_request
+from abcnb.evaluation import check_request
 from abcnb.files import write_atomically
 from abcnb.limits import check_dense
 from abcnb.lines import LineBias, windows
 from abcnb.model import Transformer
+from abcnb.scores import Score
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
 

@@ -16,8 +16,8 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from abcnb.devices import pick_device
-from abcnb.evaluation import Score
 from abcnb.files import write_atomically
+from abcnb.scores import Score
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from abcnb.evaluation import exact_interval, percent
 from abcnb.files import write_atomically
+from abcnb.scores import exact_interval, percent
 from abcnb.study import results
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS

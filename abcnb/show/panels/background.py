@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from abcnb.devices import pick_device
-from abcnb.evaluation import Score
+from abcnb.scores import Score
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import fit, steps_to_do
 from abcnb.study.runs import Run, is_finished
