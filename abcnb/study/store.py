@@ -226,22 +226,34 @@ class Store:
         lengths: Sequence[int],
         samples: int = 10_000,
         test_set: str = "random",
+        names: Sequence[str] = (),
     ) -> pd.DataFrame:
         """`scores` of many experiments: one row per experiment and length.
 
+        Args:
+            experiments: what is measured.
+            lengths, samples, test_set: as of `scores`.
+            names: what the experiments are called in the column method, instead of their methods.
+
         Returns:
             Columns task, method, seed, settings, length, samples, correct, exact_match, low, high (percent,
-            95% Wilson interval), digits (output tokens over all samples) and digit_error_rate.
+            95% Wilson interval), digits (output tokens over all samples), wrong_digits and digit_error_rate.
         """
-        scores = [(e, score) for e in experiments for score in self.scores(e, lengths, samples, test_set)]
+        names = names or [e.method for e in experiments]
+        scores = [
+            (e, name, score)
+            for e, name in zip(experiments, names, strict=True)
+            for score in self.scores(e, lengths, samples, test_set)
+        ]
         if scores:
             print(self.origin(experiments))
         rows = [
-            {"task": e.task, "method": e.method, "seed": e.seed, "settings": settings_of(e)}
+            {"task": e.task, "method": name, "seed": e.seed, "settings": settings_of(e)}
             | {"length": score.length, "samples": score.samples, "correct": score.correct}
             | {"exact_match": score.exact_match, "low": score.interval[0], "high": score.interval[1]}
-            | {"digits": score.digits, "digit_error_rate": score.wrong_digits / score.digits}
-            for e, score in scores
+            | {"digits": score.digits, "wrong_digits": score.wrong_digits}
+            | {"digit_error_rate": score.wrong_digits / score.digits}
+            for e, name, score in scores
         ]
         return pd.DataFrame(rows)
 
