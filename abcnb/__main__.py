@@ -56,6 +56,14 @@ _PRESET_HELP = "; ".join(f"{name}: {text}" for name, text in PRESETS.items())
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train and measure again what other code than this did.")]
 
 
+def _end(failures: list[str]) -> None:
+    """Name what failed, and exit with 1 if anything did."""
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    if failures:
+        raise typer.Exit(1)
+
+
 def _note(codes: set[str]) -> None:
     """One line on what is of other code than this, where something is."""
     if line := older(codes, "--fresh", "these results"):
@@ -295,10 +303,7 @@ def reproduce_command(
         fresh,
     )
     print(text)
-    for failure in failures:
-        print(f"failed: {failure}", file=sys.stderr)
-    if failures:
-        raise typer.Exit(1)
+    _end(failures)
 
 
 @app.command("sweep")
@@ -344,10 +349,7 @@ def sweep_command(
     failures = run_all(experiments, runs.resolve(), csv, tests, place, device, fresh)
     table = results.read(csv)
     _note(set(table[table["run"].isin([e.digest for e in wanted.experiments])]["code"]))
-    for failure in failures:
-        print(f"failed: {failure}", file=sys.stderr)
-    if failures:
-        raise typer.Exit(1)
+    _end(failures)
 
 
 @app.command("table")
@@ -419,10 +421,7 @@ def reports_command(
         execution = Execution(preset, runs, reports, device, fresh, live)
         failures = write_reports(execution, numbers.replace(",", " ").split(), write_back)
         print(execution.pages() / "index.html")
-    for failure in failures:
-        print(f"failed: {failure}", file=sys.stderr)
-    if failures:
-        raise typer.Exit(1)
+    _end(failures)
 
 
 @app.command("hero")
