@@ -16,7 +16,7 @@ from abcnb.evaluation import evaluate_kinds, wrong_by_step
 from abcnb.files import write_atomically
 from abcnb.rows import RowTask
 from abcnb.scores import Score
-from abcnb.study import results
+from abcnb.study import results, views
 from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.fitting import fit
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
@@ -134,7 +134,7 @@ def fit_command(
     run = fit(wanted, runs, device, fresh=fresh)
     where = pick_device(device)
     scores = [run.evaluate(length, samples, device=where, fresh=fresh) for length in measured]
-    print(results.score_lines(scores))
+    print(views.score_lines(scores))
     _note({run.code} | {score.code for score in scores})
     print(run.folder)
 
@@ -189,7 +189,7 @@ def evaluate_command(
     scores = [found.evaluate(length, samples, test_set, where, fresh) for length in measured]
     _note({score.code for score in scores})
     if not as_json:
-        print(results.score_lines(scores))
+        print(views.score_lines(scores))
         return
     for s in scores:
         line = {"length": s.length, "samples": s.samples, "correct": s.correct, "exact_match": s.exact_match}
@@ -249,7 +249,7 @@ def runs_command(runs: Runs = Path("runs")):
         exact = m["history"][-1]["exact_match"]
         print(
             f"{folder.name}  {e.task:<22} {e.method:<15} {e.preset:<12} seed {e.seed:<3} "
-            f"{m['steps']:>6} steps {m['seconds']:>7.0f} s  validation {results.percent(exact)}%"
+            f"{m['steps']:>6} steps {m['seconds']:>7.0f} s  validation {views.percent(exact)}%"
         )
 
 

@@ -16,7 +16,7 @@ from abcnb.calibration import calibrate_attention
 from abcnb.lines import cross_window
 from abcnb.show import figures, hero, style
 from abcnb.show.panels.drawing import HeadMaps, accuracy_figure, to_png
-from abcnb.study import results
+from abcnb.study import results, views
 from abcnb.study.methods import METHODS, experiment
 from abcnb.study.runs import load_run
 from abcnb.tasks import get_task
@@ -263,9 +263,9 @@ def test_schemes_are_drawn_at_what_they_are_told():
     rows += [made_up("addition", "t5", 0, 60, 50, settings="model.cross_distance=places training.steps=3000")]
     rows += [made_up("addition", "alibi-cross", 0, 60, 70, settings="bias=alibi-right")]
     rows += [made_up("addition", "abc-places", seed, 60, right) for seed, right in enumerate((100, 98))]
-    table = results.with_intervals(pd.DataFrame(rows))
+    table = views.with_intervals(pd.DataFrame(rows))
     figure = figures.exact_match_by_told(
-        results.by_what_is_told(table), table[table["method"] == "abc-places"], "told"
+        views.by_what_is_told(table), table[table["method"] == "abc-places"], "told"
     )
     lines = drawn(figure.axes[0])
     assert [(round(x), y) for x, y in lines["t5"]] == [(0, 0), (0, 10), (2, 50)]

@@ -1,7 +1,7 @@
 import pandas as pd
 
 from abcnb.show.folded import Folded, at_a_glance
-from abcnb.study import results
+from abcnb.study import views
 from tests.made_up import made_up
 
 
@@ -22,7 +22,7 @@ def test_the_table_at_a_glance_has_means_over_seeds_and_says_what_was_not_run():
         made_up("addition", "rope", 0, 60, 50),
         made_up("addition", "vanilla", 0, 6, 100),
     ]
-    table = results.with_intervals(pd.DataFrame(rows))
+    table = views.with_intervals(pd.DataFrame(rows))
     shown = at_a_glance(table, ["vanilla", "abs-place", "lora"], 60)
     assert list(shown.data.index) == ["vanilla", "abs-place"]
     assert list(shown.data.columns) == [

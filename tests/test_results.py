@@ -6,10 +6,11 @@ import pandas as pd
 import pytest
 
 from abcnb.scores import Score, percent
-from abcnb.study import results
+from abcnb.study import results, views
 from abcnb.study.published import Choice
-from abcnb.study.results import COLUMNS, SCORES, VALIDATIONS, read, record, score_lines
+from abcnb.study.results import COLUMNS, SCORES, VALIDATIONS, read, record
 from abcnb.study.sweep import read_sweep
+from abcnb.study.views import score_lines
 from tests.made_up import made_up
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
@@ -183,7 +184,7 @@ def test_more_samples_of_the_same_run_stay(tmp_path):
 def test_a_curve_is_of_the_same_seeds_throughout():
     rows = [("vanilla", 0, 6), ("vanilla", 1, 6), ("vanilla", 0, 7), ("rope", 0, 7)]
     table = pd.DataFrame([dict(task="addition", method=m, seed=s, length=n) for m, s, n in rows])
-    kept = results.every_seed(table)
+    kept = views.every_seed(table)
     assert list(kept[["method", "seed", "length"]].itertuples(index=False, name=None)) == [*rows[:2], rows[3]]
 
 
@@ -207,7 +208,7 @@ def test_effects_stand_beside_the_frozen_rows_of_the_same_seeds():
         Choice("sides", "both", "past", "past", ("window.sides=both",)),
         Choice("w", "1", "1", "1", ("window.w=2",)),
     ]
-    found = results.effects(table, choices, (6, 20, 60))
+    found = views.effects(table, choices, (6, 20, 60))
     assert found.to_dict("records") == [
         {"task": "successor", "method": "abs-cpi", "point": "sides", "tried": "window.sides=both", "seeds": 1}
         | {
@@ -275,5 +276,5 @@ def test_of_a_scheme_told_the_same_the_longest_training_counts():
         made_up(method="t5", settings=f"{told} training.steps=9000", train_steps=9000),
         made_up(method="rope"),
     ]
-    found = results.by_what_is_told(pd.DataFrame(rows))
+    found = views.by_what_is_told(pd.DataFrame(rows))
     assert found[["told", "train_steps"]].to_numpy().tolist() == [["columns from the left", 20], ["places", 9000]]

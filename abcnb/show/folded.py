@@ -8,7 +8,7 @@ from pandas.io.formats.style import Styler
 
 from abcnb.scores import percent
 from abcnb.show.style import COLOURMAP
-from abcnb.study import results
+from abcnb.study import views
 
 TESTS = {"random": "random", "hard": "hard cases"}  # of the table at a glance
 
@@ -37,12 +37,12 @@ def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Sty
     """Mean exact match of every method and task at one length, on random digits and hard cases, coloured by percent.
 
     Args:
-        table: rows of `results.with_intervals`, frozen ones of one preset.
+        table: rows of `views.with_intervals`, frozen ones of one preset.
         methods: the rows, in this order; those that were not measured are left out.
         length: in digits.
     """
     rows = table[(table["length"] == length) & table["method"].isin(methods) & table["test_set"].isin(TESTS)]
-    means = results.in_order(rows).pivot_table("exact_match", "method", ["task", "test_set"], sort=False)
+    means = views.in_order(rows).pivot_table("exact_match", "method", ["task", "test_set"], sort=False)
     columns = [(task, test_set) for task in means.columns.unique(0) for test_set in TESTS]
     means = means.reindex(columns=pd.MultiIndex.from_tuples(columns)).rename(columns=TESTS, level=1)
     means = means.loc[[method for method in methods if method in means.index]].rename_axis(f"{length} digits")

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from abcnb.show.figures.accuracy import draw_accuracy
 from abcnb.show.style import METHODS, line_style, themed
-from abcnb.study import results
+from abcnb.study import results, views
 from abcnb.study.methods import experiment
 from abcnb.study.runs import Run, load_run
 
@@ -90,8 +90,8 @@ def _draw_outcome(axis: Axes, table: pd.DataFrame, train_length: int) -> None:
     """Exact match against length of three methods, from the worst to the best seed."""
     chosen = (table["task"] == "addition") & (table["preset"] == "laptop") & (table["settings"] == "")
     chosen &= (table["test_set"] == "random") & (table["length"] <= LONGEST) & table["method"].isin(STYLES)
-    chosen &= ~table["seed"].isin(results.OPENED_LAST)
-    rows = results.with_intervals(table[chosen])
+    chosen &= ~table["seed"].isin(views.OPENED_LAST)
+    rows = views.with_intervals(table[chosen])
     names = {method: name for method, (name, _) in STYLES.items()}
     draw_accuracy(axis, rows.assign(method=rows["method"].map(names)), train_length, dict(STYLES.values()))
     axis.legend(frameon=False, loc="center right", fontsize=12)

@@ -6,7 +6,7 @@ What is measured lands beside the runs, `runs/results/accuracy.csv`, and never i
 import time
 from pathlib import Path
 
-from abcnb.study import results, tables
+from abcnb.study import results, tables, views
 from abcnb.study.engines import LocalEngine
 from abcnb.study.methods import experiment
 from abcnb.study.published import LENGTHS
@@ -65,5 +65,5 @@ def reproduce(
     if here.empty:
         return "nothing was measured", failures
     minutes = (time.monotonic() - started) / 60
-    text = tables.three_ways(results.in_order(here), committed, lengths)
+    text = tables.three_ways(views.in_order(here), committed, lengths)
     return f"{text}\n\n{workers} workers, {minutes:.1f} minutes. Rows: {csv}", failures

@@ -8,7 +8,7 @@ import pandas as pd
 
 from abcnb.files import write_atomically
 from abcnb.scores import exact_interval, percent
-from abcnb.study import results
+from abcnb.study import views
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS
 from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
@@ -29,7 +29,7 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
     table = table[table["task"].isin(PUBLISHED)]
     order = {name: place for place, name in enumerate(METHODS)}
     table = table.sort_values("method", key=lambda names: names.map(order), kind="stable")
-    rows, names = [], results.row_names(["method"], table)
+    rows, names = [], views.row_names(["method"], table)
     for group_names, group in table.groupby(names, sort=False):
         method = group_names[0]
         its_tasks = set(table["task"][table["method"] == method])
@@ -45,7 +45,7 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
                 continue
             at = group[(group["task"] == task) & (group["length"] == length)]
             known = published(task, method, length, preset) if with_published else None
-            row[task] = results.cell(results.exact_match(at), known, seeds.max() > 1)
+            row[task] = views.cell(views.exact_match(at), known, seeds.max() > 1)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -58,7 +58,7 @@ def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[in
         lengths: in digits.
     """
     parts = [made_with(here)]
-    for test_set, title in results.TITLES.items():
+    for test_set, title in views.TITLES.items():
         sides = {"here": here, "committed": committed}
         sides = {name: side[side["test_set"] == test_set] for name, side in sides.items()}
         rows = []
@@ -66,9 +66,7 @@ def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[in
             preset = mine["preset"].iloc[0]
             for name, side in sides.items():
                 mine = side[(side["task"] == task) & (side["method"] == method)]
-                cells = {
-                    str(n): results.cell(results.exact_match(mine[mine["length"] == n]), None) for n in lengths
-                }
+                cells = {str(n): views.cell(views.exact_match(mine[mine["length"] == n]), None) for n in lengths}
                 rows.append({"task": task, "method": method, "measured": name} | cells)
             known = {str(n): published(task, method, n, preset) for n in lengths if test_set == "random"}
             if any(value is not None for value in known.values()):
@@ -90,7 +88,7 @@ def markdown(table: pd.DataFrame) -> str:
 
 def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
     """`beside_published` of a test set as Markdown."""
-    shown = results.beside_published(table[table["test_set"] == test_set], lengths, test_set == "random")
+    shown = views.beside_published(table[table["test_set"] == test_set], lengths, test_set == "random")
     return markdown(shown.assign(seeds=shown["seeds"].map(lambda count: ONE if count == 1 else count)))
 
 
@@ -125,7 +123,7 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
     parts = []
     for group in groups(table):
         parts.append(made_with(group))
-        if not set(group["seed"]) <= set(results.OPENED_LAST) and _is_of_the_papers_models(group):
+        if not set(group["seed"]) <= set(views.OPENED_LAST) and _is_of_the_papers_models(group):
             parts += [
                 f"**Which of the paper's rows reproduce**, within {CLOSE:g} point at every published length:",
                 markdown(reproduction(group)),
@@ -138,7 +136,7 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
                 "Methods that are complete on no seed are left out:",
                 markdown(complete),
             ]
-        for test_set, title in results.TITLES.items():
+        for test_set, title in views.TITLES.items():
             with_published = test_set == "random"
             shown = group[(group["test_set"] == test_set) & group["length"].isin(lengths)]
             if shown.empty:
@@ -155,10 +153,10 @@ def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
 
     Of the others, rows of changed settings are left out: they were tried while something was still chosen.
     """
-    last = table["seed"].isin(results.OPENED_LAST)
+    last = table["seed"].isin(views.OPENED_LAST)
     found = []
-    for part in (table[~last & (table["settings"] == "")], results.opened_last(table)):
-        found += [group for _, group in results.in_order(part).groupby("preset", sort=False)]
+    for part in (table[~last & (table["settings"] == "")], views.opened_last(table)):
+        found += [group for _, group in views.in_order(part).groupby("preset", sort=False)]
     return found
 
 
@@ -174,11 +172,11 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     Source: paper, Definition 1.1, for what is complete.
     """
     at = table[table["length"] == COMPLETE_AT]
-    names, rows = results.row_names(["task", "method"], at), []
+    names, rows = views.row_names(["task", "method"], at), []
     at = at.groupby(names, sort=False).filter(lambda group: _is_complete(group).any())
     for group_names, group in at.groupby(names, sort=False):
         row = dict(zip(names, group_names, strict=True))
-        for test_set, title in results.TITLES.items():
+        for test_set, title in views.TITLES.items():
             if (at["test_set"] == test_set).any():
                 row[title] = _complete(group[group["test_set"] == test_set])
         for test_set, title in WORST.items():
@@ -210,7 +208,7 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
             for length, number in known.items():
                 at = mine[mine["length"] == length]
                 if len(at):
-                    mean = results.exact_match(at).mean()
+                    mean = views.exact_match(at).mean()
                     gaps.append((abs(mean - number), f"{percent(mean)} for {number:g} at {length}"))
             if gaps and max(gaps)[0] > CLOSE:
                 found["does not"].append(f"{method} ({max(gaps)[1]})")
@@ -240,7 +238,7 @@ def made_with(group: pd.DataFrame) -> str:
     """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
     seeds = sorted(set(group["seed"]))
     opened = ""
-    if set(seeds) <= set(results.OPENED_LAST):
+    if set(seeds) <= set(views.OPENED_LAST):
         opened = ", opened once after everything was fixed, with the third round's settings,"
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, seeds))}{opened or ','} at most "
