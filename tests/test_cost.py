@@ -23,10 +23,11 @@ from abcnb.study.settings import with_settings
         ("parity-classification", "vanilla", []),
         ("addition", "rpe", []),
         ("addition", "rpe-self", []),
+        ("addition", "coupled", []),
     ],
 )
 def test_counts_are_those_of_the_model(task, method, settings):
-    wanted = with_settings(experiment(task, method), settings)
+    wanted = with_settings(experiment(task, method, *["decoder-only"] * (method == "coupled")), settings)
     model = new_model(wanted, written_biases(wanted))
     batch = wanted.data().train(3, torch.Generator().manual_seed(0))
     # Fused kernels are not counted on a CPU.

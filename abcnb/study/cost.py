@@ -11,14 +11,19 @@ from abcnb.study.experiments import Experiment
 
 
 def forward_flops(experiment: Experiment, width: int = 0) -> int:
-    """Operations of one sample's forward pass at a width; 0 is the largest input that it is trained on."""
+    """Operations of one sample's forward pass at a width; 0 is the largest input that it is trained on.
+
+    Training on inputs of several sizes takes fewer: the largest counts for all of them.
+    """
     task, model = experiment.get_task(), experiment.model
     layout = task.layout(width, experiment.form) if width else experiment.layout
     rows, columns = layout.rows, len(layout)
     if not isinstance(task, RowTask):
         rows = task.label(*task.smallest(width or experiment.train_width)).shape[1] + 1
+    outputs, tokens = rows, task.vocabulary_size
     if experiment.in_one_stream:
-        rows, columns = len(stream_of(layout)), 0
+        stream = stream_of(layout)
+        rows, columns, outputs, tokens = len(stream), 0, stream.rows, task.stream_vocabulary_size
     d, d_ff = model.d_model, model.d_ff
 
     def attention(queries: int, keys: int, relative: bool, adapted: bool) -> int:
@@ -36,7 +41,7 @@ def forward_flops(experiment: Experiment, width: int = 0) -> int:
     decoder = attention(rows, rows, in_self, adapted)
     if not experiment.in_one_stream:
         decoder += attention(rows, columns, in_cross, adapted)
-    head = 2 * rows * d * task.vocabulary_size
+    head = 2 * outputs * d * tokens
     return model.encoder_layers * encoder + model.decoder_layers * (decoder + feed_forward(rows)) + head
 
 
