@@ -13,11 +13,14 @@ import torch
 
 import abcnb
 import abcnb.positions
+import abcnb.rows
 import abcnb.tasks
 from abcnb.rows import RowTask
 from abcnb.scores import percent
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
+from abcnb.study.fitting import fit
+from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
 from abcnb.study.verification import SAMPLES_IN_ROWS
 from abcnb.tasks import TASKS, get_task
@@ -181,8 +184,8 @@ def test_the_lines_for_other_peoples_models_run_as_they_are_printed():
     assert torch.equal(first[1], other[1])
 
 
-def test_the_task_and_the_scheme_of_the_page_on_adding_them_are_classes_that_work():
-    task, _, scheme = python_of("reports/extending.md")
+def test_the_tasks_and_the_scheme_of_the_page_on_adding_them_are_classes_that_work(tmp_path):
+    task, in_rows, _, scheme = python_of("reports/extending.md")
     tasks = dict(vars(abcnb.tasks))
     exec(task, tasks)
     try:
@@ -190,6 +193,15 @@ def test_the_task_and_the_scheme_of_the_page_on_adding_them_are_classes_that_wor
         assert found.read(decode(found.batch(found.parse("1000")).target[0])) == "999"
     finally:
         del TASKS["predecessor"]
+    exec(in_rows, dict(vars(abcnb.rows)))
+    try:
+        largest = get_task("many-maximum")
+        batch = largest.batch(largest.parse("12>9>80"))
+        assert decode(batch.in_one_stream[0]) + "&" == "$012>009>080=210+910+980+&"
+        run = fit(experiment("many-maximum", "abs-place", "smoke"), tmp_path, "cpu", progress=False)
+        assert run.evaluate(3, 50).samples == 50
+    finally:
+        del TASKS["many-maximum"]
     schemes = dict(vars(abcnb.positions))
     exec(scheme, schemes)
     layout = get_task("addition").layout(3)
