@@ -15,7 +15,7 @@ from abcnb.devices import pick_device
 from abcnb.evaluation import evaluate_kinds, wrong_by_step
 from abcnb.files import write_atomically
 from abcnb.rows import RowTask
-from abcnb.scores import Score
+from abcnb.scores import Score, percent
 from abcnb.study import results, views
 from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.fitting import fit
@@ -249,7 +249,7 @@ def runs_command(runs: Runs = Path("runs")):
         exact = m["history"][-1]["exact_match"]
         print(
             f"{folder.name}  {e.task:<22} {e.method:<15} {e.preset:<12} seed {e.seed:<3} "
-            f"{m['steps']:>6} steps {m['seconds']:>7.0f} s  validation {views.percent(exact)}%"
+            f"{m['steps']:>6} steps {m['seconds']:>7.0f} s  validation {percent(exact)}%"
         )
 
 

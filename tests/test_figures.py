@@ -76,8 +76,8 @@ def test_thirty_lines_look_different():
 
 
 def test_a_method_looks_the_same_in_every_figure():
-    assert set(style.METHODS) <= set(METHODS)
-    own = style.line_style(style.METHODS.index("abc-places"))
+    assert set(style.STYLED) <= set(METHODS)
+    own = style.line_style(style.STYLED.index("abc-places"))
     several = style.line_styles(["other", "abc-places", "vanilla", "another"])
     assert several["abc-places"] == own == style.line_styles(["abc-places"])["abc-places"]
     assert len({tuple(look.values()) for look in several.values()}) == 4

@@ -14,7 +14,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from abcnb.show.figures.accuracy import draw_accuracy
-from abcnb.show.style import METHODS, line_style, themed
+from abcnb.show.style import STYLED, line_style, themed
 from abcnb.study import results, views
 from abcnb.study.methods import experiment
 from abcnb.study.runs import Run, load_run
@@ -22,7 +22,7 @@ from abcnb.study.runs import Run, load_run
 HEAD = 3  # of the last layer: it reads the same place of both operands, and the operator
 WIDE = 20  # digits of the longer input
 LONGEST = 100
-VANILLA, ABS, ABC = (line_style(METHODS.index(name))["color"] for name in ("vanilla", "abs-place", "abc-places"))
+VANILLA, ABS, ABC = (line_style(STYLED.index(name))["color"] for name in ("vanilla", "abs-place", "abc-places"))
 STYLES = {
     "abc-places": ("ABC", {"color": ABC, "linewidth": 2, "marker": "D", "zorder": 3}),
     "abs-place": ("ABS", {"color": ABS, "linewidth": 7, "alpha": 0.45}),

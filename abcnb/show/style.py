@@ -17,7 +17,7 @@ PALETTE = tuple(sns.color_palette("colorblind").as_hex())
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 DASHES = ("-", "--", ":")
 # Methods that have the same look in every figure, in the order of their styles; other names get those that are left.
-METHODS = (
+STYLED = (
     "vanilla", "abs-cpi", "abs-place", "abc-places", "abs-sinusoidal", "abs-nope", "abc-columns", "abc-paper", "rope",
     "rpe", "nope", "alibi", "alibi-cross", "rpe-self", "lora", "t5", "kerple", "fire", "abacus", "coupled", "learned",
     "randomized", "rope-pi",
@@ -45,9 +45,9 @@ def line_style(number: int) -> dict:
 def line_styles(names: Iterable[str]) -> dict[str, dict]:
     """The style of each of several lines, by name: a method's own, and those that are left for other names."""
     names = list(dict.fromkeys(names))
-    taken = {METHODS.index(name) for name in names if name in METHODS}
+    taken = {STYLED.index(name) for name in names if name in STYLED}
     left = (number for number in count() if number not in taken)
-    return {name: line_style(METHODS.index(name) if name in METHODS else next(left)) for name in names}
+    return {name: line_style(STYLED.index(name) if name in STYLED else next(left)) for name in names}
 
 
 def nested_styles(names: Iterable[str]) -> dict[str, dict]:

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from abcnb.files import check_writable
-from abcnb.study import results, views
+from abcnb.scores import percent
+from abcnb.study import results
 from abcnb.study.engines import Ended, Engine, Job
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import is_usable, steps_to_do
@@ -219,7 +220,7 @@ def _line(end: Ended, progress: _Progress) -> str:
         return f"{head} failed: {end.problem}; {progress.time_left()}"
     test_set = end.rows[0]["test_set"]
     shares = [
-        f"{row['length']}: {views.percent(100 * row['correct'] / row['samples'])}"
+        f"{row['length']}: {percent(100 * row['correct'] / row['samples'])}"
         for row in end.rows
         if row["test_set"] == test_set
     ]
