@@ -356,7 +356,7 @@ def sweep_command(
 def table_command(
     readme: Annotated[Path, typer.Option(help="Gets the short table, between its marks.")] = Path("README.md"),
     reports: Annotated[
-        Path, typer.Option(help="Of results/accuracy.csv; its results.md and methods.md get the long tables.")
+        Path, typer.Option(help="Of results/accuracy.csv; its tables.md and methods.md get the long tables.")
     ] = Path("reports"),
 ):
     """Write the tables of the committed results and of all configurations into README and reports."""
@@ -367,7 +367,7 @@ def table_command(
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
     tables.write_table(tables.overview(table), readme)
-    tables.write_table(tables.long_tables(table), reports / "results.md")
+    tables.write_table(tables.long_tables(table), reports / "tables.md")
     write_atomically(reports / "methods.md", lambda file: file.write_text(methods_page()))
 
 

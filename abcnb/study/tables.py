@@ -7,11 +7,13 @@ from pathlib import Path
 import pandas as pd
 
 from abcnb.files import write_atomically
+from abcnb.rows import RowTask
 from abcnb.scores import exact_interval, percent
 from abcnb.study import views
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS
 from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
+from abcnb.tasks import get_task
 
 ONE = "one seed"  # in the column of seeds
 WORST = {"hard": "worst kind of hard cases", "padded": "worst padding"}  # of the test sets that have kinds
@@ -119,45 +121,66 @@ def overview(table: pd.DataFrame) -> str:
 
 
 def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
-    """Everything measured beside what was published, as Markdown, with what a reader needs to trust it."""
+    """Everything measured beside what was published, as Markdown, with what a reader needs to trust it.
+
+    Args:
+        table: rows of accuracy.csv.
+        lengths: in digits, of the tables that stand beside the paper's; the others have all that were measured.
+    """
     parts = []
     for group in groups(table):
-        parts.append(made_with(group))
-        if not set(group["seed"]) <= set(views.OPENED_LAST) and _is_of_the_papers_models(group):
+        beside_the_paper = _is_of_the_papers_models(group) and not _is_opened_last(group)
+        parts += [f"## {_heading(group)}", made_with(group)]
+        if beside_the_paper:
             parts += [
-                f"**Which of the paper's rows reproduce**, within {CLOSE:g} point at every published length:",
+                "### Which of the paper's rows reproduce",
+                f"Within {CLOSE:g} point at every published length.",
                 markdown(reproduction(group)),
             ]
         complete = completeness(group)
         if len(complete):
             parts += [
-                f"**On how many seeds a method is complete**, with at least {COMPLETE}% at {COMPLETE_AT} digits; in "
-                "parentheses the exact 95% interval (Clopper and Pearson) of the share of seeds, in percent. "
-                "Methods that are complete on no seed are left out:",
+                "### On how many seeds a method is complete",
+                f"With at least {COMPLETE}% at {COMPLETE_AT} digits; in parentheses the exact 95% interval (Clopper "
+                "and Pearson) of the share of seeds, in percent. Methods that are complete on no seed are left out.",
                 markdown(complete),
             ]
         for test_set, title in views.TITLES.items():
             with_published = test_set == "random"
-            shown = group[(group["test_set"] == test_set) & group["length"].isin(lengths)]
+            shown = group[group["test_set"] == test_set]
+            if beside_the_paper:
+                shown = shown[shown["length"].isin(lengths)]
             if shown.empty:
                 continue
             side_by_side = by_task(shown, lengths[-1], with_published)
             if len(side_by_side.columns):
-                parts += [f"**{lengths[-1]} digits, {title}:**", markdown(side_by_side)]
-            parts += [f"**Every task and length, {title}:**", comparison(shown, lengths, test_set)]
+                parts += [f"### {lengths[-1]} digits, {title}", markdown(side_by_side)]
+            parts.append(f"### Every length, {title}")
+            split = "task" if _is_in_rows(shown).all() else "preset"  # in rows each task has lengths of its own
+            for _, rows in shown.groupby(split, sort=False):
+                parts.append(comparison(rows, sorted(set(rows["length"])), test_set))
     return "\n\n".join(parts)
 
 
 def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows that one table may show: of one preset, and of the seeds opened last or of the others.
+    """The rows that one table may show: of one preset, in rows or not, and of the seeds opened last or of the others.
 
     Of the others, rows of changed settings are left out: they were tried while something was still chosen.
     """
     last = table["seed"].isin(views.OPENED_LAST)
     found = []
     for part in (table[~last & (table["settings"] == "")], views.opened_last(table)):
-        found += [group for _, group in views.in_order(part).groupby("preset", sort=False)]
+        part = views.in_order(part)
+        found += [group for _, group in part.groupby([_is_in_rows(part), part["preset"]], sort=False)]
     return found
+
+
+def _heading(group: pd.DataFrame) -> str:
+    if _is_opened_last(group):
+        return "Seeds opened after everything was fixed"
+    if _is_in_rows(group).all():
+        return "Outputs in rows: products, sums of many terms, lists in lists"
+    return f"Preset `{group['preset'].iloc[0]}`"
 
 
 def completeness(table: pd.DataFrame) -> pd.DataFrame:
@@ -219,7 +242,15 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_of_the_papers_models(group: pd.DataFrame) -> bool:
-    return group["preset"].iloc[0] not in OTHER_MODELS
+    return group["preset"].iloc[0] not in OTHER_MODELS and not _is_in_rows(group).any()
+
+
+def _is_in_rows(table: pd.DataFrame) -> pd.Series:
+    return table["task"].map(lambda name: isinstance(get_task(name), RowTask))
+
+
+def _is_opened_last(group: pd.DataFrame) -> bool:
+    return set(group["seed"]) <= set(views.OPENED_LAST)
 
 
 def _is_complete(rows: pd.DataFrame) -> pd.Series:
@@ -238,7 +269,7 @@ def made_with(group: pd.DataFrame) -> str:
     """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
     seeds = sorted(set(group["seed"]))
     opened = ""
-    if set(seeds) <= set(views.OPENED_LAST):
+    if _is_opened_last(group):
         opened = ", opened once after everything was fixed, with the third round's settings,"
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, seeds))}{opened or ','} at most "
