@@ -212,7 +212,7 @@ def test_accuracy_by_length_draws_means_and_bands():
         "6",
         "10",
         "20",
-        "50",
+        "60",
     ]
     assert "training length" in [text.get_text() for text in axis.texts]
 

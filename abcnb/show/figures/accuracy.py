@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from abcnb.show.style import COLOURMAP, KEPT, line_styles, mark_training_length, nested_styles, themed
 
-TICKS = (1, 2, 4, 6, 10, 20, 50, 100, 200, 500, 1000)  # of lengths
+TICKS = (1, 2, 4, 6, 10, 20, 60, 100, 200, 600, 1000)  # of lengths, the paper's among them
 
 
 def draw_accuracy(
