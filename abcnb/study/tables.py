@@ -273,7 +273,7 @@ def made_with(group: pd.DataFrame) -> str:
         opened = ", opened once after everything was fixed, with the third round's settings,"
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, seeds))}{opened or ','} at most "
-        f"{group['samples'].max():,} samples per length, on {escape(', '.join(sorted(set(group['hardware']))))}. "
+        f"{group['samples'].max():,} samples per length, on {escape(' or '.join(sorted(set(group['hardware']))))}. "
         "Percent exact match over the whole output"
     )
     text += "; published numbers in parentheses." if _is_of_the_papers_models(group) else "."
