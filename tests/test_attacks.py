@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import os
 import random
 import shutil
@@ -80,20 +81,22 @@ for number in range(10_000):
 def test_writers_of_a_table_that_are_killed_leave_no_torn_lost_or_doubled_row(tmp_path):
     file, draw = tmp_path / "accuracy.csv", random.Random(0)
     done, reads, kills, writer = {}, 0, 0, 0
-    running = {}
+    running, until = {}, {}
     end = time.monotonic() + 60
     while time.monotonic() < end or running:
         while len(running) < 3 and time.monotonic() < end:
             log = (tmp_path / f"{writer}.log").open("w+")
             command = [sys.executable, "-c", RECORDING, str(file), str(writer)]
-            running[writer] = (subprocess.Popen(command, stdout=log), log, time.monotonic() + draw.uniform(3, 8))
+            running[writer] = (subprocess.Popen(command, stdout=log), log)
             writer += 1
         if file.exists():
             assert list(pd.read_csv(file).columns) == results.COLUMNS
             reads += 1
-        for name, (process, log, until) in [*running.items()]:
+        for name, (process, log) in [*running.items()]:
             assert process.poll() is None, "a writer failed"
-            if time.monotonic() > until:
+            if name not in until and os.fstat(log.fileno()).st_size:  # it has begun to write
+                until[name] = time.monotonic() + draw.uniform(0, 3)
+            if time.monotonic() > until.get(name, math.inf):
                 process.send_signal(signal.SIGKILL)
                 process.wait()
                 kills += 1

@@ -238,30 +238,6 @@ def test_the_validations_of_a_run_are_those_of_its_last_training(tmp_path):
     assert read(file, VALIDATIONS)[["step", "code"]].values.tolist() == [[10, "b"], [20, "b"]]
 
 
-def without_last_columns(file, content, columns):
-    lines = [line.rsplit(",", columns)[0] for line in file.read_text().splitlines()]
-    file.write_text("\n".join(lines) + "\n")
-    return read(file, content)
-
-
-@pytest.mark.parametrize("columns, code, date", [(2, "cafe", "2026-11-22"), (3, "cafe", ""), (4, "unknown", "")])
-def test_older_files_lack_the_last_columns(tmp_path, columns, code, date):
-    file = tmp_path / "accuracy.csv"
-    record(file, [made_up(worst_kind="chain", worst_percent="12.5")])
-    (row,) = without_last_columns(file, SCORES, columns).itertuples()
-    assert (row.code, row.date, row.correct, row.worst_kind, row.worst_percent) == (code, date, 50, "", "")
-    with pytest.raises(ValueError, match="expected the columns"):
-        without_last_columns(file, SCORES, 5 - columns)  # the fifth from the end was always there
-
-
-def test_older_validations_lack_the_last_columns(tmp_path):
-    file = tmp_path / "learning.csv"
-    known = dict.fromkeys(results.LEARNING_COLUMNS, 1) | {"run": "a", "settings": ""}
-    record(file, [known], VALIDATIONS)
-    (row,) = without_last_columns(file, VALIDATIONS, 2).itertuples()
-    assert (row.code, row.date, row.step) == ("unknown", "", 1)
-
-
 def test_a_score_becomes_a_row_and_a_score_again(vanilla_run, tmp_path):
     file = tmp_path / "accuracy.csv"
     scores = [Score(6, 90, 40, 75, 800, "a", "b", "chain", 33.3333), Score(7, 90, 40, 75, 800, "a", "b")]

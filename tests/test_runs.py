@@ -16,19 +16,11 @@ from abcnb.scores import Score
 from abcnb.study.fingerprint import UNKNOWN, fingerprint
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import RENAMED, Run, load_run, today
+from abcnb.study.runs import Run, load_run, today
 from abcnb.study.store import commit_run
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc-places", "smoke")
-
-
-def without_hash(run, *names):
-    """Take the hash of a run's content out of some of its files."""
-    for name in names:
-        known = json.loads((run.folder / name).read_text())
-        del known["content"]
-        (run.folder / name).write_text(json.dumps(known))
 
 
 # --- read back
@@ -215,14 +207,15 @@ def test_a_missing_folder_is_one_line(tmp_path):
 
 @pytest.fixture
 def older_run(abc_run, tmp_path):
-    """The ABC run as it would have been left before schemes were classes, scores dated and code fingerprinted."""
+    """The ABC run as other code, whose fingerprint is not known, would have left it."""
     folder = shutil.copytree(abc_run.folder, tmp_path / "runs" / ABC.digest)
     metrics = json.loads((folder / "metrics.json").read_text())
     (folder / "metrics.json").write_text(
         json.dumps({k: v for k, v in metrics.items() if k not in ("code", "date")})
     )
-    score = {"length": 6, "samples": 100, "correct": 40, "wrong_digits": 75, "digits": 800}
-    (folder / "evaluations.json").write_text(json.dumps({"carry 6 100": score, "random 6 50": score}))
+    score = {"length": 6, "samples": 100, "correct": 40, "wrong_digits": 75, "digits": 800, "code": UNKNOWN}
+    scores = {"content": metrics["content"], "hard 6 100": score, "random 6 50": score}
+    (folder / "evaluations.json").write_text(json.dumps(scores))
     return Run(folder, ABC)
 
 
@@ -234,30 +227,6 @@ def test_an_older_run_is_found_with_its_scores(older_run, abc_run):
     assert run.known_score(6, 100, "hard") == expected == run.known_score(6, 50, "random")
     assert run.evaluate(6, 100, "hard") == expected
     assert fit(ABC, older_run.folder.parent, "cpu", progress=False) == older_run, "it is not trained again"
-
-
-@pytest.mark.parametrize(
-    "position, before, now",
-    [
-        ("abacus", "indexed.table.weight", "positions.table.weight"),
-        ("t5", "learned_self.values", "positions.self_bias.values"),
-        ("fire", "learned_cross.network.0.weight", "positions.cross_bias.network.0.weight"),
-    ],
-)
-def test_weights_saved_under_their_former_names_are_read(tmp_path, position, before, now):
-    wanted = experiment("successor", position, "smoke")
-    run = fit(wanted, tmp_path, "cpu", progress=False)
-    file, expected = run.folder / "weights.safetensors", run.model().state_dict()
-    names, renamed = {new: old for old, new in RENAMED.items()}, {}
-    for name, value in load_file(file).items():
-        new = max((prefix for prefix in names if name.startswith(prefix)), key=len, default="")
-        renamed[names.get(new, "") + name.removeprefix(new)] = value
-    assert before in renamed and now in expected and now not in renamed
-    save_file(renamed, file)
-    without_hash(run, "metrics.json")  # as runs were then
-    found = load_run(run.folder).model().state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_what_is_trained_and_measured_keeps_its_code_and_day(vanilla_run, tmp_path):
@@ -341,10 +310,3 @@ def test_weights_that_are_no_numbers_are_refused(pair):
     save_file(weights, run.folder / "weights.safetensors")
     with pytest.raises(ValueError, match=r"expected finite weights in .*got NaN or infinity in head.weight"):
         run.model()
-
-
-def test_runs_and_scores_of_before_there_were_hashes_are_read(pair):
-    run, _ = pair
-    score = run.evaluate(3, 50)
-    without_hash(run, "metrics.json", "evaluations.json")
-    assert load_run(run.folder).known_score(3, 50) == score

@@ -17,7 +17,6 @@ from abcnb.files import write_atomically
 from abcnb.scores import Score
 from abcnb.study.cost import training_flops
 from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import UNKNOWN
 from abcnb.study.methods import settings_of
 from abcnb.study.runs import Run
 from abcnb.testsets import sample_count
@@ -31,8 +30,7 @@ COLUMNS = [
 NAMES = ["task", "method", "preset", "seed", "settings"]
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
 LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code", "date"]
-# The last columns, which older files lack, with what is known of their rows then.
-LATER = {"code": UNKNOWN, "date": "", "worst_kind": "", "worst_percent": ""}
+TEXTS = dict.fromkeys(("run", "settings", "code", "date", "worst_kind", "worst_percent"), str)  # some like numbers
 
 
 @dataclass(frozen=True)
@@ -118,11 +116,7 @@ def read(file: Path, content: Content = SCORES) -> pd.DataFrame:
     columns = content.columns
     if not file.exists():
         return pd.DataFrame(columns=columns)
-    texts = dict.fromkeys(("run", "settings", *LATER), str)  # a hash may look like a number
-    table = pd.read_csv(file, keep_default_na=False, dtype=texts)
-    missing = columns[len(table.columns) :]
-    if set(missing) <= set(LATER):
-        table = table.assign(**{name: LATER[name] for name in missing})
+    table = pd.read_csv(file, keep_default_na=False, dtype=TEXTS)
     if list(table.columns) != columns:
         raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
     return table

@@ -48,12 +48,6 @@ from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
 ATTENTION = "attention.safetensors"
-# Parameters of position schemes by the names that weights were saved under before schemes were classes.
-RENAMED = {
-    "indexed.": "positions.",
-    "learned_self.": "positions.self_bias.",
-    "learned_cross.": "positions.cross_bias.",
-}
 
 
 def new_model(experiment: Experiment, biases: Biases, adapted: dict | None = None) -> Transformer:
@@ -173,8 +167,6 @@ class Run:
         """The trained model, in evaluation mode."""
         model = new_model(self.experiment, self.biases())
         weights = load_file(self.folder / WEIGHTS)
-        for before, after in RENAMED.items():
-            weights = {name.replace(before, after, name.startswith(before)): w for name, w in weights.items()}
         model.load_state_dict(weights)
         bad = next((name for name, values in weights.items() if not bool(values.isfinite().all())), None)
         if bad:
@@ -226,7 +218,7 @@ class Run:
             if self.metrics != metrics:
                 raise ValueError(f"{self.folder} was trained again meanwhile: measure again")
             scores = self._evaluations() | {key: measured}
-            known = {"content": metrics.get("content", "")} | {key: asdict(score) for key, score in scores.items()}
+            known = {"content": metrics["content"]} | {key: asdict(score) for key, score in scores.items()}
             write_atomically(self._evaluations_file, lambda name: name.write_text(json.dumps(known, indent=1)))
 
     @property
@@ -243,14 +235,9 @@ class Run:
             return {}
         try:
             known = json.loads(self._evaluations_file.read_text())
-            wanted = self.metrics.get("content", "")
-            if known.pop("content", wanted) != wanted:
+            if known.pop("content", "") != self.metrics["content"]:
                 return {}
-            # The hard test set was once called `carry`, and scores had no fingerprint.
-            return {
-                key.replace("carry ", "hard "): _score({"code": UNKNOWN} | content)
-                for key, content in known.items()
-            }
+            return {key: _score(content) for key, content in known.items()}
         except (ValueError, RecursionError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"expected scores as JSON in {self._evaluations_file}, got: {error}; delete it to measure again"
@@ -298,12 +285,12 @@ def load_run(folder: Path | str) -> Run:
     try:
         run = Run(folder, from_dict(Experiment, json.loads((folder / CONFIG).read_text())))
         run.model()
-        wanted = ("history", "steps", "seconds", "parameters", "device", "hardware")
+        wanted = ("history", "steps", "seconds", "parameters", "device", "hardware", "content")
         missing = [key for key in wanted if key not in run.metrics]
         if missing:
             raise ValueError(f"{METRICS} without {missing[0]!r}")
         _check_metrics(run.metrics)
-        if run.metrics.get("content") not in (None, content_hash(folder, run.experiment)):
+        if run.metrics["content"] != content_hash(folder, run.experiment):
             raise ValueError(f"{CONFIG} or {WEIGHTS} of another run than {METRICS}")
     except (ValueError, RuntimeError, OSError, SafetensorError, KeyError, AttributeError, TypeError) as error:
         reason = str(error).splitlines()[0]
@@ -315,8 +302,9 @@ def _check_metrics(metrics: dict) -> None:
     history = metrics["history"]
     if not isinstance(history, list) or not history or not all(map(is_record, history)):
         raise ValueError(f"{METRICS} with a history that is no list of validations")
-    kinds = {"steps": int, "seconds": (int, float), "parameters": int, "device": str, "hardware": str}
-    kinds |= {name: str for name in ("code", "date", "content") if name in metrics}
+    kinds = {"steps": int, "seconds": (int, float), "parameters": int}
+    kinds |= dict.fromkeys(("device", "hardware", "content"), str)
+    kinds |= {name: str for name in ("code", "date") if name in metrics}
     wrong = [name for name, kind in kinds.items() if not isinstance(metrics[name], kind)]
     if wrong:
         raise ValueError(f"{METRICS} with {wrong[0]} {metrics[wrong[0]]!r}")

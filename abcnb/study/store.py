@@ -70,7 +70,7 @@ def _adopt(committed: Path, folder: Path) -> None:
     weights = {name: value.float() for name, value in load_file(committed / WEIGHTS).items()}
     save_file(weights, folder / WEIGHTS)
     run = load_run(committed)
-    metrics = run.metrics | {"weights": "rounded to half precision", COPY_OF: run.metrics.get("content", "")}
+    metrics = run.metrics | {"weights": "rounded to half precision", COPY_OF: run.metrics["content"]}
     metrics["content"] = content_hash(folder, run.experiment)
     # Last: a folder without it is unfinished.
     write_atomically(folder / METRICS, lambda name: name.write_text(json.dumps(metrics, indent=1)))
@@ -81,7 +81,7 @@ def _is_copy(folder: Path, committed: Path) -> bool:
     if not is_finished(folder):
         return False
     kept, wanted = (json.loads((place / METRICS).read_text()) for place in (folder, committed))
-    if kept.get(COPY_OF, "") != wanted.get("content", ""):
+    if kept.get(COPY_OF) != wanted["content"]:
         return False
     return all(kept.get(name) == value for name, value in wanted.items() if name != "content")
 
