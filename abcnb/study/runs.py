@@ -235,10 +235,10 @@ class Run:
             return {}
         try:
             known = json.loads(self._evaluations_file.read_text())
-            if known.pop("content", "") != self.metrics["content"]:
+            if known.pop("content") != self.metrics["content"]:
                 return {}
             return {key: _score(content) for key, content in known.items()}
-        except (ValueError, RecursionError, AttributeError, TypeError) as error:
+        except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
             raise ValueError(
                 f"expected scores as JSON in {self._evaluations_file}, got: {error}; delete it to measure again"
             ) from None
