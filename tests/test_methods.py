@@ -7,7 +7,7 @@ from abcnb.biases import NO_BIASES
 from abcnb.study.methods import METHODS, PRESETS, experiment, has, settings_of
 from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
-from abcnb.study.stream_methods import ROWS, methods_of
+from abcnb.study.stream_methods import SETTINGS, methods_of
 from abcnb.tasks import TASKS
 from abcnb.tokens import decode
 from tests.little import ONE_ROW
@@ -25,7 +25,7 @@ def test_every_method_builds_on_every_task(task, method, preset):
     wanted = experiment(task, method, preset, 2)
     assert (wanted.task, wanted.method, wanted.preset, wanted.seed) == (task, method, preset, 2)
     known = methods_of(task, preset) if wanted.in_one_stream else METHODS
-    plain = ROWS[task].plain_bias if task in ROWS and method == "vanilla" else {}
+    plain = SETTINGS[task].plain_bias if task in SETTINGS and method == "vanilla" else {}
     assert wanted.model.position == known[method].position
     assert wanted.bias == plain.get("bias", known[method].bias)
     batch = wanted.data().train(2, torch.Generator().manual_seed(0))
