@@ -2,8 +2,8 @@
 
 Protocol: chosen on development seeds by tests of at most 12 digits (12 × 12, 12 terms of 12, depth 3), then frozen:
 `vanilla` and `abc-places` on Addition, Successor, Parity, N×1 and products (seeds 10 to 12), on sums of many terms
-(second round, seeds 13 to 15) and on lists in lists (seed 10 alone), and `abs-place` on products and on lists in lists (seed 10
-alone). Of the position schemes at `decoder-only` the learning rate was chosen, on Addition and seed 10
+(second round, seeds 13 to 15) and on lists in lists (seed 10 alone), and `abs-place` on products and on lists in lists
+(seed 10 alone). Of the position schemes at `decoder-only` the learning rate was chosen, on Addition and seed 10
 (`stream-rivals-development.toml`). The others are still being chosen.
 """
 
