@@ -12,14 +12,14 @@ Source: paper, appendix D steps 1 to 3 and Algorithm 1. Read as meant, not as pr
 (not Ã), `size` restarts for each cell, and a negative Δ aligns the top-right corners (a shift by N − n).
 """
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 import torch
 
 from abcnb.attention import record
 from abcnb.biases import Biases
+from abcnb.checks import check_types
 from abcnb.layout import Layout, Steps
 from abcnb.lines import CLOSED_ROW_RULES, DIRECTION_NAMES, FRAMES, Family, Line, LineBias, trace
 from abcnb.model import Transformer
@@ -77,6 +77,7 @@ class CalibrationConfig:
     closed_rows: str = "nearest"
 
     def __post_init__(self):
+        check_types(self)
         _choice("frame", self.frame, FRAMES)
         _choice("average", self.average, ("weights", "scores"))
         _choice("statistic", self.statistic, ("sum", "mean"))
@@ -97,8 +98,6 @@ class CalibrationConfig:
             object.__setattr__(self, name, tuple(directions))
         if not 0 <= self.min_support <= 1:
             raise ValueError(f"expected min_support from 0 to 1, got {self.min_support}")
-        if math.isnan(self.kappa_cross) or math.isnan(self.kappa_self):
-            raise ValueError(f"expected κ as numbers, got {self.kappa_cross} and {self.kappa_self}")
         if self.rows < 0:
             raise ValueError(f"expected rows of at least 0, got {self.rows}")
 
@@ -327,7 +326,8 @@ def calibrate_attention(average: AveragedAttention, config: CalibrationConfig) -
     layers = range(len(average.self_attention))
     if config.layer == "last":
         layers = layers[-1:]
-    rows = config.rows or average.self_attention.shape[-1]
+    whole = average.self_attention.shape[-1]
+    rows = min(config.rows or whole, whole)
     selves, crosses = average.self_attention[..., :rows, :rows], average.cross_attention[..., :rows, :]
     steps = Steps.all(selves.shape[-1])
     families = {
@@ -335,6 +335,11 @@ def calibrate_attention(average: AveragedAttention, config: CalibrationConfig) -
         "cross": line_families("cross", config.directions_cross, config.frame, average.layout.segments),
     }
     self_tables = tuple(line_table(selves[i], steps, families["self"], config) for i in layers)
+    # Anti-diagonals are counted from the last step, which the first rows leave out.
+    turned = torch.tensor([family.direction < 0 for family in families["self"]])
+    self_tables = tuple(
+        replace(table, offset=table.offset + (whole - rows) * turned[table.family]) for table in self_tables
+    )
     cross_tables = tuple(line_table(crosses[i], average.layout, families["cross"], config) for i in layers)
     return Calibration(
         tuple(to_bias(table, config) for table in self_tables),

@@ -18,8 +18,14 @@ CHUNK = 2048  # output steps counted in one pass
 ROWS_CHECKED = 65_536  # rows whose open cells are listed at a time
 
 
-def why_not_in_chunks(model: Transformer, layout: Layout | Stream) -> str:
-    """Why chunked evaluation would not be exact for this model on a source of this layout; empty where it is."""
+def why_not_in_chunks(model: Transformer, layout: Layout | Stream, steps: int) -> str:
+    """Why chunked evaluation would not be exact for this model on a source of this layout; empty where it is.
+
+    Args:
+        model: any.
+        layout: the source's columns, or the stream.
+        steps: of the output; a classification has fewer than the source has places.
+    """
     if model.config.architecture == "decoder-only":
         return "a decoder-only model evaluates long streams along its lines by itself"
     if model.config.encoder_layers:
@@ -27,11 +33,11 @@ def why_not_in_chunks(model: Transformer, layout: Layout | Stream) -> str:
     if not model.positions.absolute:
         return f"chunked evaluation needs absolute or no positions, got {model.config.position!r}"
     layout = layout.to("cpu")
-    parts = torch.arange(layout.rows).split(ROWS_CHECKED)
+    parts = torch.arange(steps).split(ROWS_CHECKED)
     for name, biases in (("self", model.self_biases), ("cross", model.cross_biases)):
         if not biases or not all(isinstance(bias, LineBias) for bias in biases):
             return f"chunked evaluation needs line biases; the {name}-attention has another bias or none"
-        columns = layout if name == "cross" else Steps.all(layout.rows)
+        columns = layout if name == "cross" else Steps.all(steps)
         for bias in biases:
             if bias.transparent_heads:
                 return f"chunked evaluation needs lines for every head; {name}-attention head " + (
@@ -67,10 +73,10 @@ def count_errors_in_chunks(
     Raises:
         ValueError: a bias is not finite: not made of lines, a transparent head, a row open to all.
     """
-    if reason := why_not_in_chunks(model, task.layout_of(operands, form)):
+    batch = task.batch(tuple(operand.to(model.device) for operand in operands), form)
+    if reason := why_not_in_chunks(model, batch.layout, batch.target.shape[1]):
         raise ValueError(reason)
     model.eval()
-    batch = task.batch(operands, form)
     return wrong_tokens_in_chunks(model, Batch(batch.source, batch.target, batch.layout.to(model.device)), chunk)
 
 

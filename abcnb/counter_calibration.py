@@ -19,7 +19,6 @@ Source: paper, appendix D, for lines over matrix columns; counters, the rule for
 project's.
 """
 
-import math
 from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
@@ -29,6 +28,7 @@ import torch
 
 from abcnb.attention import record
 from abcnb.biases import Biases
+from abcnb.checks import check_types
 from abcnb.counters import FOLLOWS, CounterLine, StreamBias, dealt, tokens_on
 from abcnb.decoder_only import DecoderOnly, stream_of
 from abcnb.stream import Segment, Stream
@@ -46,7 +46,7 @@ class CounterConfig:
         layer: whose lines are kept: those of the `last` layer, or of `all` of them.
 
     Raises:
-        ValueError: a share that is none, or an unknown layer.
+        ValueError: a field of another type, a share that is none, or an unknown layer.
     """
 
     kappa_prompt: float = 2.0
@@ -56,10 +56,9 @@ class CounterConfig:
     layer: str = "last"
 
     def __post_init__(self):
+        check_types(self)
         if not 0 <= self.min_support <= 1 or self.longest < 0:
             raise ValueError(f"expected min_support from 0 to 1 and longest of at least 0, got {self}")
-        if math.isnan(self.kappa_prompt) or math.isnan(self.kappa_output):
-            raise ValueError(f"expected κ as numbers, got {self.kappa_prompt} and {self.kappa_output}")
         if self.layer not in ("last", "all"):
             raise ValueError(f"expected layer as last or all, got {self.layer!r}")
 
@@ -145,7 +144,12 @@ def calibrate_stream(attention: list[StreamAttention], config: CounterConfig) ->
     Args:
         attention: of one or more shapes of a task.
         config: the choices.
+
+    Raises:
+        ValueError: no attention, or no line that stands out from the others by κ.
     """
+    if not attention:
+        raise ValueError("expected averaged attention of at least one shape, got none")
     streams = [shape.stream for shape in attention]
     layers, heads = attention[0].weights.shape[:2]
     chosen = [layers - 1] if config.layer == "last" else list(range(layers))
@@ -165,6 +169,11 @@ def calibrate_stream(attention: list[StreamAttention], config: CounterConfig) ->
                     if bool(allowed.any()):
                         for index, share, z in _strongest([f[head] for f in flat], cells, allowed, kappa):
                             rows.append((layer, head, *sought[index][1:], share, z, float(support[index])))
+    if not rows:
+        raise ValueError(
+            f"expected lines that stand out by κ {config.kappa_prompt:g} (prompt) or {config.kappa_output:g} (output), "
+            "found none; take a smaller κ or min_support, or train the plain model until it is right"
+        )
     columns = ["layer", "head", "step", "segment", "follows", "offset", "share", "z_score", "support"]
     table = pd.DataFrame(rows, columns=columns)
     order = {step: number for number, step in enumerate(streams[0].kinds)}

@@ -31,10 +31,16 @@ def greedy_decode(
 
     Returns:
         [batch, steps], token ids.
+
+    Raises:
+        ValueError: more steps than an output in one stream has.
     """
     model.eval()
     layout = layout.to(source.device)
     if isinstance(model, DecoderOnly):
+        outputs = len(stream_of(layout).kind)
+        if steps > outputs:
+            raise ValueError(f"expected at most the {outputs} steps that the stream's output has, got {steps}")
         return _decode_stream(model, source, stream_of(layout), steps, cache)
     memory = model.memory(source, layout)
     tokens = torch.full((len(source), 1), START_ID, device=source.device)

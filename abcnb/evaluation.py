@@ -42,7 +42,8 @@ def count_errors(model: Transformer, task: Task, operands: Operands, form: str) 
     layout = task.layout_of(operands, form).to(model.device)
     tokens = TOKENS_PER_PASS.get(model.device.type, TOKENS_PER_PASS["cpu"])
     chunk = max(LONG, tokens // len(operands[0]))
-    in_chunks = layout.rows > LONG and not why_not_in_chunks(model, layout)
+    steps = task.batch(tuple(operand[:1] for operand in operands), form).target.shape[1]
+    in_chunks = steps > LONG and not why_not_in_chunks(model, layout, steps)
     if not in_chunks and not model.opens_few:
         check_dense(layout.rows, model.device)
     size = max(1, tokens // (min(chunk, layout.rows) if in_chunks else layout.rows))
@@ -115,6 +116,10 @@ def check_request(task: Task, length: int, samples: int, test_set: str = "random
         raise ValueError(f"expected lengths of at most {task.longest} for {task.name}, got {length}")
     digits, operands = length * math.log(task.length_base) / math.log(task.base), task.operands
     if isinstance(task, RowTask):
+        if task.has_terms and length < 2:
+            raise ValueError(
+                f"expected lengths of at least 2 for {task.name}, which has two terms or more, got {length}"
+            )
         check_test(1, task.outputs_at(length), 1)
         operands = length if task.has_terms else 2
     most = task.base ** min(digits * operands, 30)  # there are no more samples than that
@@ -150,6 +155,8 @@ def wrong_by_step(
     model.eval()
     wrong = torch.zeros(0, dtype=torch.long)
     for operands in test_inputs(task, length, samples, test_set, least_width).values():
+        if not model.opens_few:
+            check_dense(task.layout_of(operands, form).rows, model.device)
         for part in zip(*(operand.split(SAMPLES_BY_STEP) for operand in operands), strict=True):
             batch = task.batch(tuple(operand.to(model.device) for operand in part), form)
             found = (model.predictions(batch) != batch.target).sum(0).cpu()

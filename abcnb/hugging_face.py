@@ -141,7 +141,9 @@ class Attached:
         return [self.model, *(module for module in self.model.modules() if hasattr(module, "layer_idx"))]
 
     def detach(self) -> None:
-        """Give the model back its own attention and positions."""
+        """Give the model back its own attention and positions; once is enough."""
+        if getattr(self.model, _ATTACHED, None) is not self:
+            return
         self.hook.remove()
         for module in self._modules():
             delattr(module, _ATTACHED)
@@ -186,6 +188,12 @@ def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0
     if lines is None:
         raise ValueError(
             f"expected lines for {type(module).__name__}, which has none: attach() gives them to a whole model"
+        )
+    unknown = [name for name in ("softcap", "s_aux") if kwargs.get(name) is not None]
+    if unknown:
+        raise ValueError(
+            f"expected plain attention for one bias per layer, got {', '.join(unknown)} of {type(module).__name__}; "
+            "hand over one bias for all layers, which leaves attention to the model"
         )
     groups = query.shape[1] // key.shape[1]
     key, value = (part.repeat_interleave(groups, 1) for part in (key, value))

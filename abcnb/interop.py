@@ -214,11 +214,20 @@ def dense_mask(
     Returns:
         [heads, rows, columns], or [batch · heads, rows, columns], as `nn.MultiheadAttention` wants it. For
         `scaled_dot_product_attention` [heads, rows, columns] broadcasts over the batch.
+
+    Raises:
+        ValueError: lines of cross-attention without `rows`.
     """
-    count = rows or len(columns)
+    count = _rows(bias, columns, rows)
     device = columns.kind.device if isinstance(columns, Stream) else columns.columns.device
     mask = additive(bias(torch.arange(count, device=device), columns), dtype)
     return mask if batch is None else mask.repeat(batch, 1, 1)
+
+
+def _rows(bias: StreamBias | LineBias, columns: Stream | Layout | Steps, rows: int | None) -> int:
+    if rows is None and isinstance(bias, LineBias) and bias.attention == "cross":
+        raise ValueError("expected rows, the number of decoder steps, for lines of cross-attention, got none")
+    return len(columns) if rows is None else rows
 
 
 def additive(bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -247,7 +256,7 @@ def flex(bias: StreamBias | LineBias, columns: Stream | Layout | Steps, rows: in
     """
     from torch.nn.attention.flex_attention import create_block_mask
 
-    count = rows or len(columns)
+    count = _rows(bias, columns, rows)
     device = columns.kind.device if isinstance(columns, Stream) else columns.columns.device
     index = torch.arange(count, device=device)
     if isinstance(bias, StreamBias):

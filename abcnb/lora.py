@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from abcnb.checks import check_types
 from abcnb.layers import Attention
 from abcnb.model import Transformer
 
@@ -27,6 +28,7 @@ class LoRAConfig:
     rank: int = 8
 
     def __post_init__(self):
+        check_types(self)
         if self.rank < 1:
             raise ValueError(f"expected a rank of at least 1, got {self.rank}")
 
@@ -53,6 +55,11 @@ class LowRankLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., d_in] to [..., d_out]."""
         return self.frozen(x) + F.linear(F.linear(x, self.down), self.up)
+
+
+def is_adapted(model: Transformer) -> bool:
+    """Whether a model has adapters."""
+    return any(isinstance(module, LowRankLinear) for module in model.modules())
 
 
 def add_adapters(model: Transformer, config: LoRAConfig) -> None:

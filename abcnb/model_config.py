@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import dataclass, fields
 
+from abcnb.checks import check_types
 from abcnb.distance_biases import CROSS_DISTANCES
 from abcnb.indexed_positions import Abacus, Coupled, CoupledRows, Kinds, Learned, Randomized
 from abcnb.positions import (
@@ -79,10 +80,7 @@ class ModelConfig:
     architecture: str = "encoder-decoder"
 
     def __post_init__(self):
-        for part in fields(self):
-            value, kind = getattr(self, part.name), type(part.default)
-            if not isinstance(value, (int, float) if kind is float else kind):
-                raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
+        check_types(self)
         if self.position not in SCHEMES:
             raise ValueError(f"expected a position among {', '.join(SCHEMES)}, got {self.position!r}")
         if self.heads < 1 or self.d_model < 1 or self.d_model % (2 * self.heads):

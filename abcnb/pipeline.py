@@ -38,7 +38,8 @@ from abcnb.counter_calibration import (
 from abcnb.counters import StreamBias
 from abcnb.decoder_only import DecoderOnly
 from abcnb.limits import check_model, check_training
-from abcnb.lora import LoRAConfig, add_adapters
+from abcnb.lines import LineBias
+from abcnb.lora import LoRAConfig, add_adapters, is_adapted
 from abcnb.model import Transformer
 from abcnb.model_config import ModelConfig
 from abcnb.rows import RowTask
@@ -90,7 +91,7 @@ def new_model(
     vocabulary = task.stream_vocabulary_size if streaming else task.vocabulary_size
     check_model(config, vocabulary)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = (DecoderOnly if streaming else Transformer)(config, vocabulary, *biases)
         if adapted:
             model.load_state_dict(adapted)
@@ -107,6 +108,10 @@ def check_data(data: TrainingData, model: Transformer | None = None) -> None:
     """
     if not isinstance(data, TrainingData):
         raise ValueError(f"expected TrainingData, such as abcnb.TrainingData('successor'), got {data!r}")
+    if model is not None and not isinstance(model, Transformer):
+        raise ValueError(
+            f"expected a trained model, as interpolate() and retrain() return, got {type(model).__name__}"
+        )
     if model is not None and model.trained_on not in ("", data.described):
         raise ValueError(
             f"expected data of what the model was trained on, {model.trained_on}, got {data.described}"
@@ -207,7 +212,8 @@ def biases_of(lines: Calibration | CounterCalibration | Biases, data: TrainingDa
     """The biases of lines that were found or written.
 
     Raises:
-        ValueError: no lines, or lines found on a source with another number of operands than the data's.
+        ValueError: no lines, lines found on a source with another number of operands than the data's, or windows that
+            leave out an operand.
     """
     if not isinstance(lines, (Calibration, CounterCalibration, Biases)):
         raise ValueError(f"expected what calibrate() or windows() returns, got {type(lines).__name__}")
@@ -217,7 +223,17 @@ def biases_of(lines: Calibration | CounterCalibration | Biases, data: TrainingDa
             f"expected lines found on a source with {segments} operands, as {data.task.name} has, got lines of a "
             f"source with {lines.average.layout.segments}"
         )
-    return lines if isinstance(lines, Biases) else lines.biases
+    if not isinstance(lines, Biases):
+        return lines.biases
+    for bias in lines.cross_biases:
+        if isinstance(bias, LineBias) and not bias.transparent_heads:
+            shown = {line.segment for line in bias.lines if line.frame == "places"}
+            if shown and shown < set(range(segments)):
+                raise ValueError(
+                    f"expected lines to all of the {segments} operands of {data.task.name}, got lines to "
+                    f"{len(shown)}, so that no step would see the others; windows() takes segments={segments}"
+                )
+    return lines
 
 
 def retrain(
@@ -249,7 +265,7 @@ def adapt(
     data: TrainingData,
     plain: Transformer,
     lora: LoRAConfig,
-    lines: Calibration | CounterCalibration | Biases = NO_BIASES,
+    lines: Calibration | CounterCalibration | Biases | None = None,
     training: TrainingConfig = TRAINING,
     seed: int = 0,
     **watch,
@@ -260,14 +276,17 @@ def adapt(
         data: what the adapters are trained on.
         plain: the trained model; it stays as it is.
         lora: the adapters.
-        lines: added to its attention, as of `retrain`.
+        lines: of its attention, as of `retrain`; those that it was trained with when None.
         training, seed, **watch: as of `interpolate`.
 
     Raises:
-        ValueError: as of `retrain`, or data of another task than the model's.
+        ValueError: as of `retrain`, data of another task than the model's, or a model that has adapters.
     """
     check_data(data, plain)
-    model = new_model(data.task, plain.config, seed, biases_of(lines, data), plain.state_dict(), lora)
+    if is_adapted(plain):
+        raise ValueError("expected a model without adapters, got one that has them")
+    biases = Biases(plain.self_biases, plain.cross_biases) if lines is None else biases_of(lines, data)
+    model = new_model(data.task, plain.config, seed, biases, plain.state_dict(), lora)
     return _trained(model, data, training, seed, **watch)
 
 

@@ -66,6 +66,12 @@ class RowSampler:
         self.sizes = sizes[-1:] if held_out or shapes == "largest" else sizes
         pool = split_numbers()[held_out]
         groups = [numbers_of_length(pool, n + 1, task.base) for n in range(width)]
+        if held_out:  # none of the shortest numbers are: those of training stand in for them
+            trained = split_numbers()[0]
+            groups = [
+                group if len(group) else numbers_of_length(trained, n + 1, task.base)
+                for n, group in enumerate(groups)
+            ]
         self.numbers = torch.cat(groups).to(device)
         self.known = torch.zeros(LARGEST + 1, dtype=torch.bool, device=device)
         self.known[self.numbers] = True

@@ -16,8 +16,11 @@ one shape, and `samples` are divided among kinds. Lists in lists have their own 
     powers           10…0 × 99…9 and 99…9 × 10…0 (products)
     large digits     digits of b − 2 and b − 1, so that carries are as large as they get (sums)
 
-**unequal**: shapes drawn evenly up to L × L (ten of them, those that there are for small L), numbers as for `random`.
-Long numbers are not compared with training numbers, which have at most six digits.
+**unequal**: ten shapes drawn evenly, fewer where they coincide: factors of 1 to L digits, or 2 to L + 1 terms of 1 to
+L digits; numbers as for `random`.
+
+Held-out numbers of one digit do not exist, so numbers that short are drawn from all. Long numbers are not compared with
+training numbers, which have at most six digits.
 """
 
 import torch

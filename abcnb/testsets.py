@@ -3,9 +3,10 @@
 Each is a dict of kinds, and a kind has samples of one width.
 
 **random**: distinct samples whose operands have exactly `length` digits. Up to six digits they are held-out numbers,
-which no model was trained on. Longer operands are drawn from all numbers, so a few of the shortest may have been
-trained on as `uniform` numbers (0.5% at seven decimal digits, a third at 13 digits in base 3 and at six in base 12),
-and those of up to twelve digits as `long` ones. Pairs are not compared with training pairs, but hardly ever coincide.
+which no model was trained on, except for the shortest, of which none are held out (one digit in base 10). Longer
+operands are drawn from all numbers, so a few of the shortest may have been trained on as `uniform` numbers (0.5% at
+seven decimal digits, a third at 13 digits in base 3 and at six in base 12), and those of up to twelve digits as `long`
+ones. Pairs are not compared with training pairs, but hardly ever coincide.
 
 **hard**: inputs in which what one place hands to the next travels far. Random digits almost never carry far, so a
 model can be right on 99.99% of them and wrong on 99…9 + 1. Every task has a few kinds of hard cases, in equal parts;

@@ -7,7 +7,7 @@ ends bit-equal to an uninterrupted run.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from torch import nn
 from tqdm import tqdm
 
 from abcnb.checkpoints import Checkpoint, Progress
+from abcnb.checks import check_types
 from abcnb.evaluation import wrong_tokens
 from abcnb.model import Transformer, compiled
 from abcnb.tasks import Batch
@@ -58,10 +59,7 @@ class TrainingConfig:
     compile: bool = False
 
     def __post_init__(self):
-        for part in fields(self):
-            value, kind = getattr(self, part.name), type(part.default)
-            if not isinstance(value, (int, float) if kind is float else kind) or value != value:
-                raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
+        check_types(self)
         if min(self.steps, self.batch_size, self.validate_every, self.validation_samples) < 1:
             raise ValueError(f"expected steps, batch_size and validation sizes of at least 1, got {self}")
         if not 0 < self.learning_rate < 1 or self.clip <= 0 or min(self.warmup_steps, self.weight_decay) < 0:
@@ -77,7 +75,7 @@ class Data(Protocol):
 
     def train(self, size: int, generator: torch.Generator) -> Batch: ...
 
-    def validation(self, size: int, generator: torch.Generator) -> Batch: ...
+    def validation(self, size: int, generator: torch.Generator) -> list[Batch]: ...
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:
@@ -164,7 +162,7 @@ def train(
     forward = compiled(model) if config.compile else model
     validation = data.validation(config.validation_samples, torch.Generator(device=device).manual_seed(seed + 1))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        seed_dropout(seed, device)
         kept = Checkpoint(Path(folder) / CHECKPOINT, owner, model, optimizer, generator) if folder else None
         before = kept.resume(config.steps, config.validate_every) if kept else Progress()
         step, history = before.step, list(before.history)
@@ -206,12 +204,20 @@ def train(
     return history
 
 
-def _validate(model: Transformer, batch: Batch) -> dict:
+def seed_dropout(seed: int, device: torch.device) -> None:
+    """Seed the global generators that this device draws from, and no other."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
+def _validate(model: Transformer, batches: list[Batch]) -> dict:
     model.eval()
-    wrong = wrong_tokens(model, batch)
+    wrong = torch.cat([wrong_tokens(model, batch) for batch in batches])
     return {
         "exact_match": 100.0 * (wrong == 0).float().mean().item(),
-        "digit_error_rate": wrong.sum().item() / batch.target.numel(),
+        "digit_error_rate": wrong.sum().item() / sum(batch.target.numel() for batch in batches),
     }
 
 

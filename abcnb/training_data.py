@@ -4,7 +4,7 @@ import torch
 
 from abcnb.devices import pick_device
 from abcnb.layout import Layout
-from abcnb.nested import NestedLists, TreeSampler
+from abcnb.nested import TREES, NestedLists, TreeSampler
 from abcnb.numbers import Sampler, training_width
 from abcnb.row_numbers import RowSampler
 from abcnb.rows import RowTask
@@ -41,7 +41,7 @@ def sampler_of(
         return Sampler(task, numbers, width, held_out, device)
     if numbers != "even":
         raise ValueError(f"expected numbers 'even' for {task.name}, got {numbers!r}")
-    return TreeSampler(task, width, held_out, device)
+    return TreeSampler(task, width, held_out)
 
 
 def largest_layout(task: Task, width: int, form: str, terms: int = 0) -> Layout | Stream:
@@ -88,6 +88,8 @@ class TrainingData:
         self.task = get_task(task) if isinstance(task, str) else task
         if not isinstance(self.task, Task):
             raise ValueError(f"expected a task or its name, such as 'addition', got {task!r}")
+        if not isinstance(width, int):
+            raise ValueError(f"expected a width as a whole number, got {width!r}")
         if width > WIDEST:
             raise ValueError(f"expected a width of at most {WIDEST:,} digits, got {width:,}")
         self.numbers, self.form = numbers, form
@@ -115,6 +117,8 @@ class TrainingData:
         """`size` samples of the training numbers; the generator is one of `device`."""
         return self._batch(self._train, size, generator)
 
-    def validation(self, size: int, generator: torch.Generator) -> Batch:
-        """`size` held-out samples of the same distribution."""
-        return self._batch(self._held_out, size, generator)
+    def validation(self, size: int, generator: torch.Generator) -> list[Batch]:
+        """`size` held-out samples of the longest length, in one batch; of lists in lists one batch for each of
+        several trees, since a single one may be much easier or harder than the others."""
+        parts = min(size, TREES) if isinstance(self.task, NestedLists) else 1
+        return [self._batch(self._held_out, size // parts, generator) for _ in range(parts)]

@@ -458,6 +458,20 @@ def test_calibrate_reads_the_first_rows_alone():
     )
 
 
+@pytest.mark.parametrize("frame", ["columns", "places"])
+def test_an_anti_diagonal_of_the_first_rows_stays_where_it_is(frame):
+    selves, layout = torch.zeros(1, 12, 12), natural_layout(11, second_is_digit=False)
+    selves[0, torch.tensor([3, 4, 5]), torch.tensor([2, 1, 0])] = 1.0
+    average = AveragedAttention(selves[None], torch.ones(1, 1, 12, len(layout)), layout)
+    config = CalibrationConfig(
+        frame=frame, directions_self=(-1,), rows=6, kappa_self=3.0, closed_rows="transparent"
+    )
+    (bias,) = calibrate_attention(average, config).self_biases
+    _, where, _ = bias.cells(torch.arange(12), Steps.all(12))
+    opened = {(row, int(column)) for line in where for row, column in enumerate(line) if column >= 0}
+    assert opened == {(3, 2), (4, 1), (5, 0)}
+
+
 def test_calibrate_passes_its_rules_on():
     found = calibrate_attention(synthetic_average(), CalibrationConfig(frame="columns", closed_rows="transparent"))
     assert found.cross_biases[0].closed_rows == "transparent"
@@ -553,7 +567,9 @@ def test_attention_that_is_not_finite(bad):
         ({"rows": -1}, "expected rows of at least 0, got -1"),
         ({"min_support": -0.1}, "expected min_support from 0 to 1, got -0.1"),
         ({"min_support": 1.1}, "expected min_support from 0 to 1"),
-        ({"min_support": math.nan}, "expected min_support from 0 to 1"),
+        ({"min_support": math.nan}, "expected min_support as float, got nan"),
+        ({"kappa_cross": "1"}, "expected kappa_cross as float, got '1'"),
+        ({"rows": 2.5}, "expected rows as int, got 2.5"),
     ],
 )
 def test_impossible_choices(choice, message):

@@ -328,7 +328,17 @@ def test_below_every_threshold_each_line_is_kept_once():
     assert len(set(found.lines)) == len(found.lines) > 20 and line in found.lines
 
 
-@pytest.mark.parametrize("settings", [{"min_support": 2}, {"longest": -1}, {"layer": "first"}])
+def test_attention_without_lines_is_refused():
+    line = CounterLine(0, "products", "a", ("place",), (0,))
+    with pytest.raises(ValueError, match=r"stand out by κ 50 .* found none; take a smaller κ"):
+        calibrate_stream([planted((2, 2), [line], heads=1)], CounterConfig(kappa_prompt=50.0, kappa_output=50.0))
+    with pytest.raises(ValueError, match="expected averaged attention of at least one shape, got none"):
+        calibrate_stream([], CounterConfig())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"min_support": 2}, {"longest": -1}, {"longest": 1.5}, {"layer": "first"}, {"kappa_prompt": "1"}]
+)
 def test_calibrations_that_cannot_be_are_refused(settings):
     with pytest.raises(ValueError, match="expected"):
         CounterConfig(**settings)

@@ -331,6 +331,15 @@ def test_chunks_are_exact_for_other_tasks(name):
     assert_chunks_are_exact(model, task, operands_of(task, 12), "natural", 4)
 
 
+def test_chunks_count_the_steps_of_a_classification():
+    task = get_task("parity-classification")
+    early = LineBias("self", 2, tuple(Line(head, "columns", -1, 0, 3) for head in range(2)), "transparent")
+    with pytest.raises(ValueError, match="leaves row 0 open to all"):
+        count_errors_in_chunks(
+            make_model(task, [early], [cross_window(2, 1)]), task, operands_of(task, 12), "natural", 4
+        )
+
+
 def test_chunks_accept_transparent_rows_where_there_are_none():
     task = get_task("successor")
     windows = self_window(2), cross_window(2, 1)

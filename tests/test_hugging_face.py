@@ -118,7 +118,8 @@ def test_a_model_with_lines_is_trained_and_calibrated_attention_is_its_own():
         expected = eager(input_ids=IDS_OF, output_attentions=True).attentions
     torch.testing.assert_close(found.weights, torch.stack([layer.mean(0) for layer in expected]))
     assert model.config._attn_implementation == "sdpa" and found.stream.shape == (2, 2)
-    bias = calibrate_stream([found], CounterConfig(longest=1)).bias
+    choices = CounterConfig(kappa_prompt=-9.0, kappa_output=-9.0, longest=1)
+    bias = calibrate_stream([found], choices).bias
     attach(model, bias, RULE)
     model.train()
     model(input_ids=IDS_OF, labels=IDS_OF, attention_mask=torch.ones_like(IDS_OF)).loss.backward()
@@ -160,9 +161,12 @@ def test_what_would_ignore_the_lines_is_refused():
     with pytest.raises(ValueError, match="expected one bias, or one for each of 2 layers, got 3"):
         attach(llama(), (LINES, LINES, LINES), RULE)
     model = llama()
-    attach(model, LINES, RULE)
+    attached = attach(model, LINES, RULE)
     with pytest.raises(ValueError, match="got one that has some"):
         attach(model, LINES, RULE)
+    for _ in range(2):  # once is enough, twice does no harm
+        attached.detach()
+    attach(model, LINES, RULE)
     other = llama()
     attach(other, (LINES, OTHER), RULE)
     with pytest.raises(ValueError, match="expected one bias for all layers"):
@@ -173,6 +177,16 @@ def test_what_would_ignore_the_lines_is_refused():
         model(inputs_embeds=torch.zeros(1, 3, 32))
     with pytest.raises(ValueError, match="to end with token"):
         logits(model, encode("$12")[None])
+
+
+def test_attention_that_is_not_plain_is_refused_where_each_layer_has_lines_of_its_own():
+    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
+    config = transformers.Gemma2Config(**sizes, **heads, attn_logit_softcapping=0.1)
+    model = transformers.Gemma2ForCausalLM(config).eval()
+    with pytest.raises(ValueError, match="expected plain attention for one bias per layer, got softcap"):
+        attach(model, (LINES, OTHER), RULE)
+    logits(model)  # and it is left as it was
 
 
 def test_a_cache_of_before_is_refused():

@@ -106,6 +106,13 @@ def test_multihead_attention_sees_what_the_mask_opens_in_every_sample():
     torch.testing.assert_close(weights, other)
 
 
+def test_a_mask_of_cross_attention_needs_its_rows():
+    with pytest.raises(
+        ValueError, match="expected rows, the number of decoder steps, for lines of cross-attention"
+    ):
+        dense_mask(cross_window(2, 1), RULE.layout(encode("$012&")))
+
+
 def test_windows_of_an_encoder_decoder_are_masks_of_torchs_decoder():
     layout = RULE.layout(encode("$012&"))
     selves, crosses = self_window(2), cross_window(2, 1)

@@ -86,6 +86,13 @@ def test_test_sets_have_their_depth(depth, name):
         assert TASK.shape_of(TASK.parse(texts[0])) == TASK.shape_of(operands)
 
 
+def test_validation_is_on_several_trees():
+    batches = TrainingData("nested").validation(100, torch.Generator().manual_seed(1))
+    assert len({batch.layout.shape for batch in batches}) > 5
+    assert sum(len(batch.source) for batch in batches) == 100
+    assert {depth_of(decode(batch.source[0])) for batch in batches} == {TRAIN_DEPTH}
+
+
 def test_nothing_deeper_is_trained_on():
     data, generator = TrainingData("nested"), torch.Generator().manual_seed(0)
     depths = {depth_of(decode(data.train(1, generator).source[0])) for _ in range(100)}

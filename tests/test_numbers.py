@@ -280,7 +280,7 @@ def written_numbers(batch):
 
 def test_batches_hold_training_numbers_and_validation_held_out_ones(held_out):
     data = TrainingData("addition", "uniform")
-    train, validation = data.train(300, generator()), data.validation(300, generator())
+    train, (validation,) = data.train(300, generator()), data.validation(300, generator())
     assert not written_numbers(train) & held_out and written_numbers(validation) <= held_out
     assert train.source.shape == (300, len(train.layout)) and train.layout.width == data.width == 7
     for batch in (train, validation):

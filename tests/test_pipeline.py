@@ -114,11 +114,20 @@ def test_a_new_model_is_the_same_for_the_same_seed_and_leaves_the_generator_alon
 
 
 def test_what_is_adapted_keeps_its_weights_and_starts_as_it_was(plain):
-    task, batch = VANILLA.get_task(), VANILLA.data().validation(4, torch.Generator().manual_seed(0))
+    task, (batch,) = VANILLA.get_task(), VANILLA.data().validation(4, torch.Generator().manual_seed(0))
     model = pipeline.new_model(task, VANILLA.model, 7, NO_BIASES, plain.state_dict(), LoRAConfig(2)).eval()
     torch.testing.assert_close(model(batch), plain(batch))
     trained = [name for name, value in model.named_parameters() if value.requires_grad]
     assert trained and all(name.endswith((".up", ".down")) for name in trained)
+
+
+def test_a_model_with_lines_keeps_them_when_it_is_adapted(parity_run):
+    e = parity_run.experiment
+    model, data = parity_run.model(), e.data()
+    adapted = pipeline.adapt(data, model, LoRAConfig(2), training=TINY, progress=False)
+    assert (adapted.self_biases, adapted.cross_biases) == (model.self_biases, model.cross_biases) != NO_BIASES
+    with pytest.raises(ValueError, match="expected a model without adapters"):
+        pipeline.adapt(data, adapted, LoRAConfig(2), training=TINY, progress=False)
 
 
 def test_attention_is_averaged_over_4096_training_samples(plain, monkeypatch):
@@ -176,6 +185,10 @@ def test_lines_of_a_source_with_other_operands_are_refused(plain):
     with pytest.raises(ValueError, match="expected lines found on a source with 2 operands"):
         addition = abcnb.TrainingData("addition")
         pipeline.adapt(addition, pipeline.new_model(addition.task, VANILLA.model, 0), LoRAConfig(), lines)
+    with pytest.raises(ValueError, match="expected lines to all of the 2 operands of addition, got lines to 1"):
+        abcnb.retrain(abcnb.TrainingData("addition"), abcnb.windows(heads=2, segments=1), ABC.model, TINY)
+    with pytest.raises(ValueError, match="expected a trained model, as interpolate"):
+        abcnb.evaluate(abcnb.windows(2, 1), ABC.data(), 6)
     with pytest.raises(ValueError, match=r"expected what calibrate\(\) or windows\(\) returns, got tuple"):
         abcnb.retrain(ABC.data(), lines.cross_biases, ABC.model, TINY)
 

@@ -170,7 +170,8 @@ def test_terms_beyond_six_are_never_trained_on():
 def test_one_shape_of_six_terms_of_three_digits():
     data = TrainingData("many-addition", width=3, terms=6, shapes="largest")
     generator = torch.Generator().manual_seed(0)
-    shapes = {draw(4, generator).layout.shape for draw in (data.train, data.validation) for _ in range(30)}
+    drawn = [data.train(4, generator) for _ in range(30)] + data.validation(4, generator)
+    shapes = {batch.layout.shape for batch in drawn}
     assert shapes == {(6, 4)} == {data.layout.shape}
     with pytest.raises(ValueError, match="terms and shapes are for products and sums in rows"):
         TrainingData("addition", terms=3)
@@ -190,7 +191,16 @@ def test_half_of_repeated_samples_have_two_digits():
 def test_training_batches_have_several_shapes_and_validation_the_largest():
     data, generator = TrainingData("multiplication", width=3), torch.Generator().manual_seed(0)
     assert len({data.train(4, generator).layout.shape for _ in range(60)}) == 9
-    assert data.validation(4, generator).layout.shape == (3, 3)
+    (validation,) = data.validation(4, generator)
+    assert validation.layout.shape == (3, 3)
+
+
+def test_validation_has_numbers_of_every_length():
+    drawn = torch.cat(RowSampler(PRODUCT, 2, held_out=True).draw(4000, torch.Generator().manual_seed(0)))
+    numbers = (drawn * torch.tensor([1, 10])).sum(1)
+    short = numbers < 10  # none of one digit is held out: those of training stand in
+    assert set(numbers[short].tolist()) == set(range(10)) and 0.2 < short.float().mean() < 0.5
+    assert set(numbers[~short].tolist()) <= set(split_numbers()[1].tolist())
 
 
 @pytest.mark.parametrize("task", [PRODUCT, SUM], ids=lambda task: task.name)

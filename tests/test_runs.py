@@ -31,7 +31,7 @@ def test_a_run_is_read_back(vanilla_run):
     assert run == vanilla_run and run.experiment == SMOKE
     assert run.metrics["steps"] == 20 and run.metrics["device"] == "cpu"
     assert [record["step"] for record in run.metrics["history"]] == [10, 20]
-    batch = SMOKE.data().validation(8, torch.Generator().manual_seed(0))
+    (batch,) = SMOKE.data().validation(8, torch.Generator().manual_seed(0))
     assert torch.equal(run.model()(batch), vanilla_run.model()(batch))
     assert run.model().trained_on == "successor in base 10, natural form"
     assert not run.model().training

@@ -304,9 +304,9 @@ def test_validation_numbers_are_held_out_and_training_numbers_are_not():
 
         def validation(self, size, generator):
             calls.append(size)
-            batch = data.validation(size, generator)
-            seen["validation"] |= numbers_in(batch)
-            return batch
+            batches = data.validation(size, generator)
+            seen["validation"] |= set().union(*map(numbers_in, batches))
+            return batches
 
     train(model, Watched(), config, 4, progress=False)
     known, held_out = (set(part.tolist()) for part in split_numbers())
@@ -319,7 +319,7 @@ def test_validation_numbers_are_held_out_and_training_numbers_are_not():
 def test_validation_records_what_the_model_gets_wrong():
     model, data, config = make(steps=1, validation_samples=64)
     (record,) = train(model, data, config, 4, progress=False)
-    batch = data.validation(64, torch.Generator().manual_seed(4 + 1))
+    (batch,) = data.validation(64, torch.Generator().manual_seed(4 + 1))
     with torch.no_grad():
         wrong = model.eval()(batch).argmax(-1) != batch.target
     assert record["digit_error_rate"] == pytest.approx(wrong.float().mean().item())

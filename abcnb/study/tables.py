@@ -276,6 +276,8 @@ def made_with(group: pd.DataFrame) -> str:
         f"{group['samples'].max():,} samples per length, on {escape(' or '.join(sorted(set(group['hardware']))))}. "
         "Percent exact match over the whole output"
     )
+    if _is_in_rows(group).all() and (group["samples"] == 1).any():
+        text += ", or the wrong tokens of each seed where a length has one sample"
     text += "; published numbers in parentheses." if _is_of_the_papers_models(group) else "."
     return " ".join(filter(None, [text, older(set(group["code"]), "`--fresh`", "these rows")]))
 

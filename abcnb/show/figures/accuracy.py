@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from abcnb.show.style import COLOURMAP, KEPT, line_styles, mark_training_length, nested_styles, themed
 
-TICKS = (1, 2, 4, 6, 10, 20, 60, 100, 200, 600, 1000)  # of lengths, the paper's among them
+TICKS = (1, 2, 4, 6, 10, 20, 60, 100, 200, 500, 600, 1000)  # of lengths, where they were measured
 
 
 def draw_accuracy(
@@ -39,7 +39,7 @@ def draw_accuracy(
         axis.plot(mean.index, mean, label=method, **{"markersize": 4.5} | style)
     mark_training_length(axis, train_length)
     axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103), xscale="log")
-    ticks = [tick for tick in TICKS if table["length"].min() <= tick <= table["length"].max()]
+    ticks = sorted(set(TICKS) & set(table["length"]))
     axis.set_xticks(ticks, ticks)
     axis.set_xticks([], minor=True)
     axis.spines[["top", "right"]].set_visible(False)

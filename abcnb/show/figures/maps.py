@@ -79,7 +79,11 @@ def attention_maps(
 
 @themed
 def bias_maps(
-    bias: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column"
+    bias: torch.Tensor,
+    title: str,
+    source: str | None = None,
+    columns_are: str = "source column",
+    first_head: int = 0,
 ) -> Figure:
     """Attention biases, one panel per head: closed cells grey, open ones coloured by their bias.
 
@@ -88,6 +92,7 @@ def bias_maps(
         title: of the figure.
         source: tick labels, one character per column.
         columns_are: label of the columns.
+        first_head: the number of the first head shown.
     """
     heads, rows, columns = bias.shape
     values = bias.numpy().copy()
@@ -104,7 +109,7 @@ def bias_maps(
             values[head], vmin=low or -1, vmax=0, cmap=COLOURMAP, ax=axis, cbar=scale, cbar_kws={"label": "bias"}
         )
         _tick_every(axis, source, columns, rows)
-        axis.set(title=f"head {head}", xlabel=columns_are, ylabel=_rows_are(columns_are))
+        axis.set(title=f"head {first_head + head}", xlabel=columns_are, ylabel=_rows_are(columns_are))
     figure.suptitle(title)
     return figure
 
