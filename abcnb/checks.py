@@ -16,5 +16,7 @@ def check_types(config: object) -> None:
         value, kind = getattr(config, part.name), type(part.default)
         if kind is tuple:
             continue
-        if not isinstance(value, (int, float) if kind is float else kind) or value != value:
+        if not isinstance(value, (int, float) if kind is float else kind):
             raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
+        if value != value:
+            raise ValueError(f"expected {part.name} as a number, got {value!r}")

@@ -91,7 +91,7 @@ def test_a_comment_or_docstring_of_line_table_does_not(sources, before, after):
 
 
 def test_it_is_of_everything_that_the_idea_is_made_of(repository, sources):
-    """All that `pipeline` imports, except how files are written and devices named."""
+    """All that `pipeline` imports, except how files are written, devices named and configurations refused."""
     trees = {f"abcnb.{file.stem}": ast.parse(file.read_text()) for file in (repository / "abcnb").glob("*.py")}
     reached, waiting = set(), ["abcnb.pipeline"]
     while waiting:
@@ -99,7 +99,9 @@ def test_it_is_of_everything_that_the_idea_is_made_of(repository, sources):
         if name not in reached:
             reached.add(name)
             waiting += imports_of(trees[name], set(trees))
-    assert {name.removeprefix("abcnb.") for name in reached} - {"files", "devices", "limits"} == set(DECIDING)
+    assert {name.removeprefix("abcnb.") for name in reached} - {"files", "devices", "limits", "checks"} == set(
+        DECIDING
+    )
 
 
 def test_it_is_twelve_hexadecimal_digits_of_this_code(sources):
