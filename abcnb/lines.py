@@ -332,5 +332,8 @@ def self_window(heads: int, w: int = 1) -> LineBias:
 
 
 def windows(heads: int, segments: int, w: int = 1, sides: str = "past") -> Biases:
-    """ABS: the windows of both attentions, as for `cross_window`, for all layers."""
+    """ABS: the windows of both attentions, as for `cross_window`, for all layers.
+
+    With fewer `segments` than the source has operands, the others stay unseen.
+    """
     return Biases((self_window(heads, w),), (cross_window(heads, segments, w, sides),))

@@ -38,7 +38,6 @@ from abcnb.counter_calibration import (
 from abcnb.counters import StreamBias
 from abcnb.decoder_only import DecoderOnly
 from abcnb.limits import check_model, check_training
-from abcnb.lines import LineBias
 from abcnb.lora import LoRAConfig, add_adapters, is_adapted
 from abcnb.model import Transformer
 from abcnb.model_config import ModelConfig
@@ -212,8 +211,7 @@ def biases_of(lines: Calibration | CounterCalibration | Biases, data: TrainingDa
     """The biases of lines that were found or written.
 
     Raises:
-        ValueError: no lines, lines found on a source with another number of operands than the data's, or windows that
-            leave out an operand.
+        ValueError: no lines, or lines found on a source with another number of operands than the data's.
     """
     if not isinstance(lines, (Calibration, CounterCalibration, Biases)):
         raise ValueError(f"expected what calibrate() or windows() returns, got {type(lines).__name__}")
@@ -223,17 +221,7 @@ def biases_of(lines: Calibration | CounterCalibration | Biases, data: TrainingDa
             f"expected lines found on a source with {segments} operands, as {data.task.name} has, got lines of a "
             f"source with {lines.average.layout.segments}"
         )
-    if not isinstance(lines, Biases):
-        return lines.biases
-    for bias in lines.cross_biases:
-        if isinstance(bias, LineBias) and not bias.transparent_heads:
-            shown = {line.segment for line in bias.lines if line.frame == "places"}
-            if shown and shown < set(range(segments)):
-                raise ValueError(
-                    f"expected lines to all of the {segments} operands of {data.task.name}, got lines to "
-                    f"{len(shown)}, so that no step would see the others; windows() takes segments={segments}"
-                )
-    return lines
+    return lines if isinstance(lines, Biases) else lines.biases
 
 
 def retrain(

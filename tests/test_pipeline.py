@@ -185,8 +185,6 @@ def test_lines_of_a_source_with_other_operands_are_refused(plain):
     with pytest.raises(ValueError, match="expected lines found on a source with 2 operands"):
         addition = abcnb.TrainingData("addition")
         pipeline.adapt(addition, pipeline.new_model(addition.task, VANILLA.model, 0), LoRAConfig(), lines)
-    with pytest.raises(ValueError, match="expected lines to all of the 2 operands of addition, got lines to 1"):
-        abcnb.retrain(abcnb.TrainingData("addition"), abcnb.windows(heads=2, segments=1), ABC.model, TINY)
     with pytest.raises(ValueError, match="expected a trained model, as interpolate"):
         abcnb.evaluate(abcnb.windows(2, 1), ABC.data(), 6)
     with pytest.raises(ValueError, match=r"expected what calibrate\(\) or windows\(\) returns, got tuple"):
