@@ -38,10 +38,11 @@ def greedy_decode(
     model.eval()
     layout = layout.to(source.device)
     if isinstance(model, DecoderOnly):
-        outputs = len(stream_of(layout).kind)
+        stream = stream_of(layout)
+        outputs = len(stream.kind)
         if steps > outputs:
             raise ValueError(f"expected at most the {outputs} steps that the stream's output has, got {steps}")
-        return _decode_stream(model, source, stream_of(layout), steps, cache)
+        return _decode_stream(model, source, stream, steps, cache)
     memory = model.memory(source, layout)
     tokens = torch.full((len(source), 1), START_ID, device=source.device)
     past, columns = None, model.positions.coordinates(layout)

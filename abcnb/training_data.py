@@ -118,7 +118,10 @@ class TrainingData:
         return self._batch(self._train, size, generator)
 
     def validation(self, size: int, generator: torch.Generator) -> list[Batch]:
-        """`size` held-out samples of the longest length, in one batch; of lists in lists one batch for each of
-        several trees, since a single one may be much easier or harder than the others."""
+        """About `size` held-out samples, of `bucketed` numbers and of outputs in rows of the largest shape alone.
+
+        They are one batch; of lists in lists one for each of several trees, since one tree alone may be much easier or
+        harder than the others.
+        """
         parts = min(size, TREES) if isinstance(self.task, NestedLists) else 1
         return [self._batch(self._held_out, size // parts, generator) for _ in range(parts)]
