@@ -30,6 +30,11 @@ def check_count(needed: int, max_position: int) -> None:
         )
 
 
+def unused(needed: int, max_position: int) -> int:
+    """How many indices an input leaves over; 0 where it takes more than there are."""
+    return max(0, max_position - needed)
+
+
 class Indexed(Positions):
     """Schemes that give each token an index, and the index a vector.
 
@@ -129,17 +134,30 @@ class Randomized(Indexed):
 
 
 class _FromRandomOffset(Indexed):
-    """Schemes that count from an offset which each training sample draws at random."""
+    """Schemes that count from an offset which each training sample draws at random.
+
+    In evaluation the unused indices are shared evenly between the two ends. Those near an end are trained least: the
+    first belongs to a sample at one offset only, one in the middle at as many as the sample has indices.
+    """
 
     in_streams = True
 
+    def _needed(self, layout: Layout | Stream) -> int:
+        return self.needed_in(layout) if isinstance(layout, Stream) else self.needed(layout)
+
     def draw(self, layout, batch):
-        needed, device = (
-            (self.needed_in(layout), layout.kind.device)
-            if isinstance(layout, Stream)
-            else (self.needed(layout), layout.columns.device)
-        )
-        return torch.randint(max(1, self.max_position - needed + 1), (batch, 1), device=device)
+        device = (layout.kind if isinstance(layout, Stream) else layout.columns).device
+        return torch.randint(unused(self._needed(layout), self.max_position) + 1, (batch, 1), device=device)
+
+    def offset(self, layout: Layout | Stream, draw: int | torch.Tensor) -> int | torch.Tensor:
+        """Where a training batch begins to count, as drawn, and where tests do."""
+        return draw if isinstance(draw, torch.Tensor) else unused(self._needed(layout), self.max_position) // 2
+
+    def source(self, layout, draw=0):
+        return super().source(layout, self.offset(layout, draw))
+
+    def target(self, rows, layout, draw=0):
+        return super().target(rows, layout, self.offset(layout, draw))
 
     def stream_index(self, stream: Stream) -> torch.Tensor:
         """The index of each token of a stream before the offset, [tokens]; −1 where a token has none."""
@@ -152,7 +170,7 @@ class _FromRandomOffset(Indexed):
     def stream(self, stream, draw=0):
         check_count(self.needed_in(stream), self.max_position)
         index = self.stream_index(stream)
-        return self.vectors(torch.where(index >= 0, index + draw, -1))
+        return self.vectors(torch.where(index >= 0, index + self.offset(stream, draw), -1))
 
 
 class Abacus(_FromRandomOffset):
@@ -160,7 +178,7 @@ class Abacus(_FromRandomOffset):
 
     A number of one digit that is always written so (N×1's second) has none.
 
-    Source: McLeish et al. 2024, section 3.
+    Source: McLeish et al. 2024, section 3; their tests begin at the first index.
     """
 
     def needed(self, layout):
@@ -180,7 +198,7 @@ class Coupled(_FromRandomOffset):
     """Position coupling: as Abacus, but the token right of a number shares the place −1.
 
     Source: Cho et al. 2024, section 3.1, written for decoder-only models: their operator and equality sign are our
-    tokens right of either operand and the decoder's start token.
+    tokens right of either operand and the decoder's start token. Their tests begin at the first index.
     """
 
     def needed(self, layout):
@@ -218,7 +236,7 @@ class Kinds(Positions):
 
 
 class CoupledRows(Kinds):
-    """Position coupling on two levels: a vector of the row and one of the place, each from a random offset.
+    """Position coupling on two levels: a vector of the row and one of the place, each from an offset as in `Coupled`.
 
     Tokens that belong to the same row of the output share the first, those of the same place the second: in a
     product the multiplier's digits have the row of their products and the multiplicand's their place. The kind of
@@ -238,9 +256,12 @@ class CoupledRows(Kinds):
         self.max_position = max_position
         self.rows, self.places = nn.Embedding(max_position, d_model), nn.Embedding(max_position, d_model)
 
+    def _unused(self, stream: Stream) -> list[int]:
+        return [unused(int(self._index(stream, level).max()) + 1, self.max_position) for level in ("row", "place")]
+
     def draw(self, stream, batch):
-        spare = [max(1, self.max_position - int(self._index(stream, level).max())) for level in ("row", "place")]
-        return torch.stack([torch.randint(n, (batch, 1), device=stream.kind.device) for n in spare])
+        device = stream.kind.device
+        return torch.stack([torch.randint(n + 1, (batch, 1), device=device) for n in self._unused(stream)])
 
     @staticmethod
     def _index(stream: Stream, level: str) -> torch.Tensor:
@@ -249,7 +270,7 @@ class CoupledRows(Kinds):
 
     def stream(self, stream, draw=0):
         vectors = super().stream(stream)
-        draws = draw if isinstance(draw, torch.Tensor) else (0, 0)
+        draws = draw if isinstance(draw, torch.Tensor) else [n // 2 for n in self._unused(stream)]
         for table, level, offset in zip((self.rows, self.places), ("row", "place"), draws, strict=True):
             index = self._index(stream, level)
             check_count(int(index.max()) + 1, self.max_position)

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abcnb.decoder_only import stream_of
 from abcnb.indexed_positions import Abacus
 from abcnb.layout import aligned_layout, natural_layout, unary_layout
 from abcnb.model_config import SCHEMES
@@ -15,6 +16,7 @@ from abcnb.positions import (
     rotate,
     sinusoid,
 )
+from abcnb.tasks import get_task
 
 D = 8
 quick = settings(max_examples=30, deadline=None)
@@ -201,6 +203,30 @@ def test_every_index_is_met_in_training_and_none_beyond(scheme):
     met |= set(positions.source_index(layout, draw).flatten().tolist())
     met |= set(positions.target_index(torch.arange(layout.rows), layout, draw).flatten().tolist())
     assert met - {-1} == set(range(20))
+
+
+# of 20 indices a sum of two digits takes 2 by Abacus and 3 by coupling, which counts the place −1 too
+@pytest.mark.parametrize(("scheme", "width", "begins"), [("abacus", 2, 9), ("coupled", 2, 8), ("abacus", 20, 0)])
+def test_evaluation_leaves_as_many_indices_at_either_end(scheme, width, begins):
+    layout, positions = natural_layout(width), SCHEMES[scheme](D, 20)
+    rows, stream = torch.arange(layout.rows), stream_of(layout)
+    drawn = torch.tensor([[begins]])
+    assert torch.equal(positions.source(layout), positions.source(layout, drawn)[0])
+    assert torch.equal(positions.target(rows, layout), positions.target(rows, layout, drawn)[0])
+    assert torch.equal(positions.stream(stream), positions.stream(stream, drawn)[0])
+    # y0 is of place 0, and coupling counts from −1
+    assert torch.equal(positions.target(rows, layout)[1], positions.table.weight[begins + (scheme == "coupled")])
+
+
+def test_rows_and_places_of_a_product_are_counted_from_the_middle_each():
+    product = get_task("multiplication")
+    stream = product.batch(product.parse("123 * 45")).layout
+    positions = SCHEMES["coupled-rows"](D, 20)
+    rows, places = (int(stream.levels(level).max()) + 1 for level in ("row", "place"))
+    middle = torch.tensor([[[(20 - rows) // 2]], [[(20 - places) // 2]]])
+    assert rows != places
+    assert torch.equal(positions.stream(stream), positions.stream(stream, middle)[0])
+    assert not torch.equal(positions.stream(stream), positions.stream(stream, torch.zeros(2, 1, 1).long())[0])
 
 
 @pytest.mark.parametrize("scheme", ["learned", "abacus", "coupled"])
