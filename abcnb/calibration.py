@@ -12,7 +12,7 @@ Source: paper, appendix D steps 1 to 3 and Algorithm 1. Read as meant, not as pr
 (not Ã), `size` restarts for each cell, and a negative Δ aligns the top-right corners (a shift by N − n).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pandas as pd
 import torch
@@ -326,20 +326,14 @@ def calibrate_attention(average: AveragedAttention, config: CalibrationConfig) -
     layers = range(len(average.self_attention))
     if config.layer == "last":
         layers = layers[-1:]
-    whole = average.self_attention.shape[-1]
-    rows = min(config.rows or whole, whole)
-    selves, crosses = average.self_attention[..., :rows, :rows], average.cross_attention[..., :rows, :]
-    steps = Steps.all(selves.shape[-1])
+    rows = config.rows or average.self_attention.shape[-2]
+    selves, crosses = average.self_attention[..., :rows, :], average.cross_attention[..., :rows, :]
     families = {
         "self": line_families("self", config.directions_self, config.frame, 1),
         "cross": line_families("cross", config.directions_cross, config.frame, average.layout.segments),
     }
+    steps = Steps.all(selves.shape[-1])
     self_tables = tuple(line_table(selves[i], steps, families["self"], config) for i in layers)
-    # Anti-diagonals are counted from the last step, which the first rows leave out.
-    turned = torch.tensor([family.direction < 0 for family in families["self"]])
-    self_tables = tuple(
-        replace(table, offset=table.offset + (whole - rows) * turned[table.family]) for table in self_tables
-    )
     cross_tables = tuple(line_table(crosses[i], average.layout, families["cross"], config) for i in layers)
     return Calibration(
         tuple(to_bias(table, config) for table in self_tables),

@@ -42,7 +42,7 @@ def count_errors(model: Transformer, task: Task, operands: Operands, form: str) 
     layout = task.layout_of(operands, form).to(model.device)
     tokens = TOKENS_PER_PASS.get(model.device.type, TOKENS_PER_PASS["cpu"])
     chunk = max(LONG, tokens // len(operands[0]))
-    steps = task.batch(tuple(operand[:1] for operand in operands), form).target.shape[1]
+    steps = output_steps(task, operands)
     in_chunks = steps > LONG and not why_not_in_chunks(model, layout, steps)
     if not in_chunks and not model.opens_few:
         check_dense(layout.rows, model.device)
@@ -167,5 +167,10 @@ def wrong_by_step(
 
 def score(length: int, errors: torch.Tensor, task: Task, operands: Operands) -> Score:
     """Summarise per-sample errors."""
-    outputs = task.batch(tuple(operand[:1] for operand in operands)).target.shape[1]
-    return Score(length, len(errors), int((errors == 0).sum()), int(errors.sum()), len(errors) * outputs)
+    total = len(errors) * output_steps(task, operands)
+    return Score(length, len(errors), int((errors == 0).sum()), int(errors.sum()), total)
+
+
+def output_steps(task: Task, operands: Operands) -> int:
+    """How many tokens the output of each sample has, the end token included."""
+    return task.batch(tuple(operand[:1] for operand in operands)).target.shape[1]

@@ -84,17 +84,12 @@ def config_of(state: Mapping, base: CalibrationConfig) -> CalibrationConfig:
     return replace(base, **chosen | numbers)
 
 
-def _table(
-    name: str, frame: str, layers: Sequence[torch.Tensor], columns: Layout | Steps, segments: int, beyond: int
-) -> dict:
-    """The sums along every line of one attention, of each layer; `beyond`: steps after the rows that are read."""
+def _table(name: str, frame: str, layers: Sequence[torch.Tensor], columns: Layout | Steps, segments: int) -> dict:
+    """The sums along every line of one attention, of each layer."""
     families = line_families(name, DIRECTIONS, frame, segments)
     found = [line_sums(layer, columns, families) for layer in layers]
     family, offset, support, _ = found[0]
     sums = [strength.tolist() for *_, strength in found]
-    if name == "self":  # anti-diagonals are counted from the last step
-        turned = torch.tensor([line.direction < 0 for line in families])
-        offset = offset + beyond * turned[family]
     return {
         "rows": layers[0].shape[1],
         "families": [[family.direction, family.segment] for family in families],
@@ -141,16 +136,16 @@ def panel_data(
             (as of `choices_of`) and `shares`, a text per length.
     """
     steps = average.self_attention.shape[-1]
-    rows = min(config.rows or steps, steps)
+    rows = config.rows or steps
     attentions = {
         "cross": average.cross_attention[..., :rows, :],
-        "self": average.self_attention[..., :rows, :rows],
+        "self": average.self_attention[..., :rows, :],
     }
-    columns = {"cross": average.layout, "self": Steps.all(attentions["self"].shape[-1])}
+    columns = {"cross": average.layout, "self": Steps.all(steps)}
     layers = list(range(len(average.cross_attention)))
     found = {
         frame: {
-            name: _table(name, frame, list(values), columns[name], average.layout.segments, steps - rows)
+            name: _table(name, frame, list(values), columns[name], average.layout.segments)
             for name, values in attentions.items()
         }
         for frame in FRAMES
