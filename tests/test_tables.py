@@ -118,6 +118,12 @@ def test_the_committed_tables_are_current(document, made):
     assert inside.strip() == made(table.assign(code=fingerprint())).strip()
 
 
+@pytest.mark.parametrize("made", [tables.overview, tables.long_tables])
+def test_tables_do_not_depend_on_the_order_of_the_rows(made):
+    table = results.read(REPOSITORY / "reports/results/accuracy.csv")
+    assert made(table.sample(frac=1, random_state=0)) == made(table)
+
+
 def test_no_table_is_replaced_by_nothing(tmp_path):
     readme = tmp_path / "README.md"
     readme.write_text(f"{tables.TABLE_BEGINS}\na table\n{tables.TABLE_ENDS}\n")

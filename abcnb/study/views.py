@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from abcnb.scores import Score, percent, wilson_interval
-from abcnb.study.methods import METHODS
+from abcnb.study.methods import METHODS, PRESETS
 from abcnb.study.published import Choice, Question, published
 from abcnb.tasks import TASKS
 
@@ -170,9 +170,10 @@ def by_what_is_told(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def in_order(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows in the order in which tasks and methods are registered."""
-    order = {name: place for names in (TASKS, METHODS) for place, name in enumerate(names)}
-    return table.sort_values(["task", "method"], key=lambda names: names.map(order), kind="stable")
+    """Rows in the order in which tasks, methods and presets are registered, then by seed."""
+    order = {name: place for names in (TASKS, METHODS, PRESETS) for place, name in enumerate(names)}
+    table = table.sort_values("seed", kind="stable")
+    return table.sort_values(["task", "method", "preset"], key=lambda names: names.map(order), kind="stable")
 
 
 def score_lines(scores: list[Score]) -> str:
