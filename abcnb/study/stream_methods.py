@@ -42,7 +42,7 @@ OF_ONE_ROW = {
     "t5": StreamMethod("t5"),
     "fire": StreamMethod("fire"),
     "abacus": StreamMethod("abacus"),
-    "coupled": StreamMethod("coupled", learning_rate=4e-3),
+    "coupled": StreamMethod("coupled"),
     "abc-places": StreamMethod("none", "calibrated"),
 }
 
