@@ -136,11 +136,14 @@ class Randomized(Indexed):
 class _FromRandomOffset(Indexed):
     """Schemes that count from an offset which each training sample draws at random.
 
-    In evaluation the unused indices are shared evenly between the two ends. Those near an end are trained least: the
-    first belongs to a sample at one offset only, one in the middle at as many as the sample has indices.
+    Attributes:
+        from_middle: evaluation leaves as many unused indices at either end, instead of counting from the first. Those
+            near an end are trained least: the first belongs to a sample at one offset only, one in the middle at as
+            many as the sample has indices.
     """
 
     in_streams = True
+    from_middle = False
 
     def _needed(self, layout: Layout | Stream) -> int:
         return self.needed_in(layout) if isinstance(layout, Stream) else self.needed(layout)
@@ -150,8 +153,10 @@ class _FromRandomOffset(Indexed):
         return torch.randint(unused(self._needed(layout), self.max_position) + 1, (batch, 1), device=device)
 
     def offset(self, layout: Layout | Stream, draw: int | torch.Tensor) -> int | torch.Tensor:
-        """Where a training batch begins to count, as drawn, and where tests do."""
-        return draw if isinstance(draw, torch.Tensor) else unused(self._needed(layout), self.max_position) // 2
+        """Where a training batch begins to count, as drawn, and where evaluation does."""
+        if isinstance(draw, torch.Tensor) or not self.from_middle:
+            return draw
+        return unused(self._needed(layout), self.max_position) // 2
 
     def source(self, layout, draw=0):
         return super().source(layout, self.offset(layout, draw))
@@ -174,11 +179,11 @@ class _FromRandomOffset(Indexed):
 
 
 class Abacus(_FromRandomOffset):
-    """A learned vector for each digit's place in its own number, counted from a random offset.
+    """A learned vector for each digit's place in its own number, counted from a random offset; from 0 in evaluation.
 
     A number of one digit that is always written so (N×1's second) has none.
 
-    Source: McLeish et al. 2024, section 3; their tests begin at the first index.
+    Source: McLeish et al. 2024, section 3.
     """
 
     def needed(self, layout):
@@ -198,8 +203,10 @@ class Coupled(_FromRandomOffset):
     """Position coupling: as Abacus, but the token right of a number shares the place −1.
 
     Source: Cho et al. 2024, section 3.1, written for decoder-only models: their operator and equality sign are our
-    tokens right of either operand and the decoder's start token. Their tests begin at the first index.
+    tokens right of either operand and the decoder's start token. Their tests count from the first index.
     """
+
+    from_middle = True
 
     def needed(self, layout):
         return layout.rows

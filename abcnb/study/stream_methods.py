@@ -19,11 +19,10 @@ from abcnb.training import TrainingConfig
 
 @dataclass(frozen=True)
 class StreamMethod:
-    """Position scheme, bias and learning rate of a method in a stream."""
+    """Position scheme and bias of a method in a stream."""
 
     position: str
     bias: str = "none"
-    learning_rate: float = 2e-3
 
 
 # Methods in one stream. For outputs in rows the kind of the step is told wherever lines or couplings are.
@@ -89,6 +88,7 @@ SETTINGS = {
 # a scheme that distances grow.
 SCHEME_STEPS, SCHEME_NUMBERS = 10_000, "bucketed"
 BATCH = 128
+LEARNING_RATE = 2e-3  # of position schemes the best of three, for each of them
 MOST_POSITIONS = 128  # indices of the schemes that count from a random offset
 
 
@@ -136,7 +136,7 @@ def stream_experiment(task: str, method: str, preset: str, seed: int) -> Experim
         model = replace(model, max_position=MOST_POSITIONS)
     has_scheme = not in_rows and method not in ("vanilla", "abc-places")
     steps = SCHEME_STEPS if has_scheme else settings.steps[lined]
-    training = TrainingConfig(steps=steps, batch_size=BATCH, learning_rate=chosen.learning_rate)
+    training = TrainingConfig(steps=steps, batch_size=BATCH, learning_rate=LEARNING_RATE)
     built = Experiment(task, method, preset, seed, model=model, training=training)
     if has_scheme:
         built = replace(built, train_numbers=SCHEME_NUMBERS)
