@@ -156,10 +156,12 @@ METHODS = {
     "kerple": Method("KERPLE's logarithmic bias in self- and cross-attention", "kerple"),
     "fire": Method("FIRE's bias in self- and cross-attention", "fire"),
     "abacus": Method(
-        "Abacus embeddings: a digit's place in its number, from a random offset", "abacus", told=(OPERANDS,)
+        "Abacus embeddings: a digit's place in its number, from a random offset in training",
+        "abacus",
+        told=(OPERANDS,),
     ),
     "coupled": Method(
-        "position coupling: one index for the digits of a place, from a random offset",
+        "position coupling: one index for the digits of a place, from a random offset in training, the middle in tests",
         "coupled",
         told=(OPERANDS, PHASES),
     ),
