@@ -220,6 +220,22 @@ def test_seeds_opened_last_have_tables_of_their_own():
         assert "| abc-places | 2 | not run | 91.00, worst 90.00 (99.8) | 97.00 |" in after
 
 
+def test_the_seeds_of_two_rounds_are_in_no_table_together():
+    third = [row | {"seed": row["seed"] + 20} for row in scores_at_60([0, 100], "parity", settings="kappa=0")]
+    fourth = [row | {"seed": row["seed"] + 40} for row in scores_at_60([100, 98], "parity", settings="kappa=2")]
+    text = tables.long_tables(pd.DataFrame(fourth + third))
+    for name, seeds, cell in (
+        ("third", "20, 21", "50.00, worst 0.00"),
+        ("fourth", "40, 41", "99.00, worst 98.00"),
+    ):
+        _, _, after = text.partition(f"## Seeds opened after everything was fixed: {name} round\n")
+        section = after.partition("\n## ")[0]
+        assert (
+            f"seeds {seeds}, opened once after everything was fixed, with the {name} round's settings," in section
+        )
+        assert "| parity | abc-places | 1 of 2 (1.3 to 98.7) |" in section and cell in section
+
+
 def test_seeds_opened_last_with_two_configurations_of_a_task_name_them():
     last = scores_at_60([90], settings="train_numbers=mixed") + scores_at_60([95])
     text = tables.overview(pd.DataFrame([row | {"seed": row["seed"] + 20} for row in last]))

@@ -129,7 +129,7 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
     """
     parts = []
     for group in groups(table):
-        beside_the_paper = _is_of_the_papers_models(group) and not _is_opened_last(group)
+        beside_the_paper = _is_of_the_papers_models(group) and not _round(group)
         parts += [f"## {_heading(group)}", made_with(group)]
         if beside_the_paper:
             parts += [
@@ -163,21 +163,20 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
 
 
 def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows that one table may show: of one preset, in rows or not, and of the seeds opened last or of the others.
+    """The rows that one table may show: of one preset, in rows or not, and of the seeds of one round or of the others.
 
     Of the others, rows of changed settings are left out: they were tried while something was still chosen.
     """
-    last = table["seed"].isin(views.OPENED_LAST)
     found = []
-    for part in (table[~last & (table["settings"] == "")], views.opened_last(table)):
-        part = views.in_order(part)
+    for name, part in views.by_round(table).items():
+        part = views.in_order(part if name else part[part["settings"] == ""])
         found += [group for _, group in part.groupby([_is_in_rows(part), part["preset"]], sort=False)]
     return found
 
 
 def _heading(group: pd.DataFrame) -> str:
-    if _is_opened_last(group):
-        return "Seeds opened after everything was fixed"
+    if _round(group):
+        return f"Seeds opened after everything was fixed: {_round(group)} round"
     if _is_in_rows(group).all():
         return "Outputs in rows: products, sums of many terms, lists in lists"
     return f"Preset `{group['preset'].iloc[0]}`"
@@ -249,8 +248,8 @@ def _is_in_rows(table: pd.DataFrame) -> pd.Series:
     return table["task"].map(lambda name: isinstance(get_task(name), RowTask))
 
 
-def _is_opened_last(group: pd.DataFrame) -> bool:
-    return set(group["seed"]) <= set(views.OPENED_LAST)
+def _round(group: pd.DataFrame) -> str:
+    return views.opened_in(group["seed"].iloc[0])
 
 
 def _is_complete(rows: pd.DataFrame) -> pd.Series:
@@ -269,8 +268,8 @@ def made_with(group: pd.DataFrame) -> str:
     """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
     seeds = sorted(set(group["seed"]))
     opened = ""
-    if _is_opened_last(group):
-        opened = ", opened once after everything was fixed, with the third round's settings,"
+    if _round(group):
+        opened = f", opened once after everything was fixed, with the {_round(group)} round's settings,"
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, seeds))}{opened or ','} at most "
         f"{group['samples'].max():,} samples per length, on {escape(' or '.join(sorted(set(group['hardware']))))}. "
