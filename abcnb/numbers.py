@@ -21,6 +21,7 @@ from functools import lru_cache
 
 import torch
 
+from abcnb.four_in_one import FourInOne
 from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
 
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
@@ -127,6 +128,9 @@ class Sampler:
         if self.kind == "bucketed":  # on a GPU this waits for the device once a step
             width = 1 + length_of(int(torch.stack(numbers).max()), self.task.base)
         operands = tuple(digits_of(number, width, self.task.base) for number in numbers)
+        if isinstance(self.task, FourInOne):
+            sizes = {"generator": generator, "device": self.numbers.device}
+            return self.task.joined(torch.randint(len(self.task.parts), (batch, 1), **sizes), *operands)
         if not self.task.second_is_digit:
             return operands
         return *operands, torch.randint(

@@ -45,11 +45,12 @@ from numbers import Integral
 
 import torch
 
+from abcnb.four_in_one import FourInOne
 from abcnb.hard_numbers import NUMBERS, intervals, random_digits
 from abcnb.numbers import numbers_of_length, split_numbers
 from abcnb.row_testsets import row_cases
 from abcnb.rows import RowTask
-from abcnb.tasks import LARGEST, Operands, Task, digits_of, distinct, first_of_each, length_of
+from abcnb.tasks import LARGEST, Operands, Task, digits_of, distinct, first_of_each, get_task, length_of
 
 HARD_SAMPLES = 1000
 MANY = 60  # digits of which there are more numbers, in any base, than samples can be asked for
@@ -340,12 +341,18 @@ def test_cases(task: Task, length: int, samples: int, test_set: str) -> dict[str
     check_test_request(length, samples, test_set, task)
     if isinstance(task, RowTask):
         return row_cases(task, length, samples, test_set, seeded_generator(task, length, test_set))
+    if isinstance(task, FourInOne):
+        share = max(1, samples // len(task.parts))
+        cases = {name: test_cases(get_task(name), length, share, test_set) for name in task.parts}
+        return {
+            f"{name}, {kind}": task.of(name, operands) for name in cases for kind, operands in cases[name].items()
+        }
     return TEST_SETS[test_set](task, length, samples)
 
 
 @lru_cache(maxsize=4096)
 def sample_count(task: Task, length: int, samples: int, test_set: str) -> int:
     """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
-    if test_set == "random" and not isinstance(task, RowTask):
+    if test_set == "random" and not isinstance(task, (RowTask, FourInOne)):
         return count_random(task, length, samples)
     return sum(len(operands[0]) for operands in test_cases(task, length, samples, test_set).values())

@@ -15,6 +15,7 @@ from abcnb.tasks import TASKS
 # Tasks whose output is one number, which models of both architectures learn; the others write rows.
 ONE_ROW = [name for name, task in TASKS.items() if not issubclass(task, RowTask)]
 IN_ROWS = [name for name in TASKS if name not in ONE_ROW]
+BY_ITSELF = [name for name in ONE_ROW if name != "four-in-one"]  # its samples are those of others
 ENCODER_DECODER = [name for name, scheme in SCHEMES.items() if not scheme.only_in_streams]
 
 # Not those of `methods`: what the tests of panels say must not change when a method does.

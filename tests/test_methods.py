@@ -10,7 +10,7 @@ from abcnb.study.settings import with_settings
 from abcnb.study.stream_methods import SETTINGS, methods_of
 from abcnb.tasks import TASKS
 from abcnb.tokens import decode
-from tests.little import ONE_ROW
+from tests.little import BY_ITSELF, ONE_ROW
 
 DECIMAL = {"successor", "addition", "n-by-1", "listops-sm", "listops-max", "listops-min"}
 
@@ -55,7 +55,7 @@ def operands_written_in(batch, wanted):
 
 @pytest.mark.parametrize("preset", ENCODER_DECODERS)
 @pytest.mark.parametrize("method", ["vanilla", "abs-place", "abc-columns"])
-@pytest.mark.parametrize("task", ONE_ROW)
+@pytest.mark.parametrize("task", BY_ITSELF)
 def test_no_number_beyond_two_to_the_twentieth_is_trained_on(task, method, preset):
     wanted = experiment(task, method, preset)
     batch = wanted.data().train(400, torch.Generator().manual_seed(1))

@@ -481,7 +481,7 @@ class Copies(TorchDispatchMode):
 def test_a_batch_made_on_a_device_copies_nothing_to_it(name):
     """Each copy would make a training step on a GPU wait."""
     task = get_task(name)
-    operands = tuple(torch.zeros(4, width, dtype=torch.long, device="meta") for width in task.widths(8))
+    operands = tuple(operand.to("meta") for operand in task.smallest(8))
     for form in task.forms:
         task.batch(operands, form)  # the tables of tokens go there once
         with Copies() as copies:

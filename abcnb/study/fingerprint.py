@@ -12,7 +12,7 @@ from pathlib import Path
 import abcnb
 
 DECIDING = (
-    "tokens", "layout", "stream", "tasks", "rows", "nested", "numbers", "row_numbers", "training_data",
+    "tokens", "layout", "stream", "tasks", "four_in_one", "rows", "nested", "numbers", "row_numbers", "training_data",
     "hard_numbers", "testsets", "row_testsets", "biases", "lines", "counters", "distance_biases", "positions",
     "indexed_positions", "model_config", "layers", "model", "decoder_only", "attention", "calibration",
     "counter_calibration", "lora", "checkpoints", "training", "scores", "chunked", "evaluation", "pipeline",

@@ -1,0 +1,91 @@
+"""The paper's four tasks as one: a token of the input says which of them is asked for.
+
+Every input has two operands and one layout, so that one model, and one set of lines, serves all four:
+
+    $0123+0748&    Addition, answered 1780&, units first
+    $0123*7777&    N×1: its digit stands at every place
+    $0123>0000&    Successor of the first operand
+    $1011%0000&    Parity of the first operand's bits, answered bit by bit from the right
+
+In the aligned form, `$+00172438&`, the sign comes first, as in Addition's.
+
+Source: the tasks are the paper's (section 2), and N×1's repeated digit is that of its aligned form. One model for all
+of them is not in the paper; its reviewers asked for it.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from abcnb.tasks import Addition, Operands, Task, get_task, register
+from abcnb.tokens import IDS, on_device
+
+SIGNS = {"successor": ">", "addition": "+", "parity": "%", "n-by-1": "*"}
+
+
+class FourInOne(Addition):
+    """Successor, Addition, Parity and N×1 in base 10, told apart by a token.
+
+    Operands are the two numbers, the second 0 where the task has one, and [batch, 1] the number of the task in `parts`.
+    """
+
+    name = "four-in-one"
+    parts = tuple(SIGNS)
+    bases = range(10, 11)
+
+    @property
+    def vocabulary_size(self) -> int:
+        return 1 + max(IDS[sign] for sign in SIGNS.values())
+
+    @property
+    def syntax(self) -> str:
+        return "NUMBER+NUMBER, NUMBER*DIGIT, >NUMBER or %BITS"
+
+    def label(self, a: torch.Tensor, b: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        answers = torch.stack([task.label(*self._taken(task, a, b)) for task in map(get_task, self.parts)], dim=1)
+        return answers[torch.arange(len(a), device=a.device), part[:, 0]]
+
+    def _taken(self, task: Task, a: torch.Tensor, b: torch.Tensor) -> Operands:
+        """What a task takes of two numbers."""
+        return (a, b[:, :1] if task.second_is_digit else b)[: task.operands]
+
+    def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
+        a, b, part = operands
+        b = torch.where(part == self.parts.index("n-by-1"), b[:, :1], b)
+        written = super().source((a, b), form)
+        signs = on_device("".join(SIGNS.values()), a.device)
+        written[:, 1 if form == "aligned" else 1 + a.shape[1]] = signs[part[:, 0]]
+        return written
+
+    def joined(self, part: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Operands:
+        """Samples of two numbers each, of which their tasks take what they need.
+
+        Args:
+            part: [batch, 1], the number of each sample's task.
+            a, b: digits, units first, [batch, width].
+        """
+        is_units = torch.arange(b.shape[1], device=b.device) == 0
+        takes_b = (part == self.parts.index("addition")) | ((part == self.parts.index("n-by-1")) & is_units)
+        return torch.where(part == self.parts.index("parity"), a % 2, a), b * takes_b, part
+
+    def of(self, name: str, operands: Operands) -> Operands:
+        """Samples of one of the tasks, as samples of this one."""
+        a = operands[0]
+        b = F.pad(operands[1], (0, a.shape[1] - operands[1].shape[1])) if len(operands) > 1 else a
+        return self.joined(torch.full_like(a[:, :1], self.parts.index(name)), a, b)
+
+    def widened(self, operands: Operands, width: int) -> Operands:
+        return *super().widened(operands[:2], width), *operands[2:]
+
+    def smallest(self, width: int) -> Operands:
+        return self.of("addition", super().smallest(width))
+
+    def parse(self, text: str) -> Operands:
+        text = text.replace(" ", "")
+        for name, sign in SIGNS.items():
+            if sign in text:
+                task = get_task(name)
+                return self.of(name, task.parse(text if task.operands == 2 else text.removeprefix(sign)))
+        raise ValueError(f"expected {self.syntax}, got {text!r}")
+
+
+register(FourInOne)
