@@ -58,7 +58,37 @@ def lines_of_tables(text):
 
 
 def test_the_overview_shows_tasks_side_by_side_on_random_digits():
-    assert lines_of_tables(tables.overview(pd.DataFrame(ROWS))) == SIDE_BY_SIDE
+    named = ["preset or round", "---", "`laptop`", "`laptop`"]
+    expected = [f"| {name} {line}" for name, line in zip(named, SIDE_BY_SIDE, strict=True)]
+    expected[1] = "|---" + SIDE_BY_SIDE[1]
+    assert lines_of_tables(tables.overview(pd.DataFrame(ROWS))) == expected
+
+
+def test_methods_that_have_nothing_right_share_a_row_of_the_overview():
+    rows = [made_up("addition", method, 0, 60, 0, 10_000) for method in ("vanilla", "lora", "rope")]
+    rows += [made_up("parity", method, 0, 60, 0, 10_000) for method in ("lora", "rope")]
+    rows += [
+        made_up(task, "abs-nope", 0, 60, 0, 10_000) for task in ("addition", "parity")
+    ]  # published 99.35 and 100
+    rows += [made_up("addition", "rpe", 0, 60, 1, 10_000), made_up("parity", "rpe", 0, 60, 0, 10_000)]
+    shown = lines_of_tables(tables.overview(pd.DataFrame(rows)))[2:]
+    assert [line.removeprefix("| `laptop` ") for line in shown] == [
+        "| vanilla | one seed | not run | 0.00 (0) | not run | not run |",
+        "| rope | one seed | not run | 0.00 (0) | 0.00 | not run |",
+        "| rpe | one seed | not run | 0.01 | 0.00 | not run |",
+        "| abs-nope | one seed | not run | 0.00 (99.35) | 0.00 (100) | not run |",
+        "| lora | one seed | not run | 0.00 | 0.00 | not run |",
+    ]
+    rows += [made_up(t, m, 0, 60, 0) for m in ("rope", "lora", "rpe-self") for t in ("successor", "n-by-1")]
+    rows += [made_up(task, "rpe-self", 0, 60, 0) for task in ("addition", "parity")]
+    assert "| rope, rpe-self, lora | one seed | 0.00 (0) | 0.00 (0) | 0.00 | 0.00 (0) |" in tables.overview(
+        pd.DataFrame(rows)
+    )
+
+
+def test_seeds_in_a_row_are_named_by_the_first_and_the_last():
+    rows = [made_up("addition", "vanilla", seed, 60) for seed in (0, 1, 2, 3, 5, 7, 8)]
+    assert "seeds 0 to 3, 5, 7, 8, at most" in tables.made_with(pd.DataFrame(rows))
 
 
 def test_the_long_tables_show_every_task_length_and_test_set():
@@ -209,15 +239,19 @@ def test_seeds_opened_last_have_tables_of_their_own():
     first = scores_at_60([100, 100]) + scores_at_60([1], settings="train_numbers=mixed")
     last = [row | {"seed": row["seed"] + 20} for row in scores_at_60([90, 92], settings="train_numbers=mixed")]
     last += [row | {"seed": row["seed"] + 20} for row in scores_at_60([97, 97], "parity")]
-    for text in (tables.overview(pd.DataFrame(last + first)), tables.long_tables(pd.DataFrame(last + first))):
-        before, opened, after = text.partition(
-            "Preset `laptop`, seeds 20, 21, opened once after everything was fixed"
-        )
-        assert opened and "seeds 0, 1, at most" in before
-        assert "| abc-places | 2 | not run | 100 (99.8) |" in before and "mixed" not in before
-        assert "with the third round's settings" in after and "100 (99.8)" not in after
-        # Each task has one configuration, so the settings need no column.
-        assert "| abc-places | 2 | not run | 91.00, worst 90.00 (99.8) | 97.00 |" in after
+    long = tables.long_tables(pd.DataFrame(last + first))
+    before, opened, after = long.partition("Preset `laptop`, seeds 20, 21, opened once after everything was fixed")
+    assert opened and "seeds 0, 1, at most" in before
+    assert "| abc-places | 2 | not run | 100 (99.8) |" in before and "mixed" not in before
+    assert "with the third round's settings" in after and "100 (99.8)" not in after
+    # Each task has one configuration, so the settings need no column.
+    assert "| abc-places | 2 | not run | 91.00, worst 90.00 (99.8) | 97.00 |" in after
+    short = tables.overview(pd.DataFrame(last + first))
+    assert "`laptop` have seeds 0, 1. Those of the third round (`laptop`) have seeds 20, 21, opened once" in short
+    assert lines_of_tables(short)[2:] == [
+        "| `laptop` | abc-places | 2 | not run | 100 (99.8) | not run | not run |",
+        "| third round | abc-places | 2 | not run | 91.00, worst 90.00 (99.8) | 97.00 | not run |",
+    ]
 
 
 def test_the_seeds_of_two_rounds_are_in_no_table_together():
@@ -238,7 +272,9 @@ def test_the_seeds_of_two_rounds_are_in_no_table_together():
 
 def test_seeds_opened_last_with_two_configurations_of_a_task_name_them():
     last = scores_at_60([90], settings="train_numbers=mixed") + scores_at_60([95])
-    text = tables.overview(pd.DataFrame([row | {"seed": row["seed"] + 20} for row in last]))
+    last = pd.DataFrame([row | {"seed": row["seed"] + 20} for row in last])
+    assert tables.overview(last) == ""  # a round of one task
+    text = tables.long_tables(last)
     assert "| abc-places | train_numbers=mixed | one seed | not run | 90.00" in text
     assert "| abc-places |  | one seed | not run | 95.00" in text
 

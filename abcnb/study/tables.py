@@ -102,22 +102,62 @@ PAPERS = (
 
 
 def overview(table: pd.DataFrame) -> str:
-    """The paper's tasks side by side at the longest of its lengths, random digits, as Markdown.
+    """The paper's tasks side by side at the longest of its lengths, random digits, as a Markdown table.
 
-    Of the paper's models the methods of its tables, of others all.
+    Of the paper's models the methods of its tables, of others all. A round that was of a single task has no rows.
     """
-    parts = []
+    chosen, parts = [], []
     for group in groups(table):
-        shown = group[(group["test_set"] == "random") & group["task"].isin(PUBLISHED)]
-        if len(shown) and _is_of_the_papers_models(shown):
-            shown = shown[shown["method"].isin(PAPERS)]
-        if len(shown):
-            parts += [
-                made_with(shown),
-                f"**{LENGTHS[-1]} digits, random digits:**",
-                markdown(by_task(shown, LENGTHS[-1])),
-            ]
-    return "\n\n".join(parts)
+        rows = group[(group["test_set"] == "random") & group["task"].isin(PUBLISHED)]
+        if _is_of_the_papers_models(group):
+            rows = rows[rows["method"].isin(PAPERS)]
+        if rows["task"].nunique() > (1 if _round(group) else 0):
+            chosen.append(rows)
+    for rows in chosen:
+        part = zeros_in_one_row(by_task(rows, LENGTHS[-1]))
+        part.insert(0, "preset or round", _short_name(rows))
+        parts.append(part)
+    if not parts:
+        return ""
+    together = pd.concat(chosen)
+    text = (
+        f"Percent exact match over the whole output at {LENGTHS[-1]} random digits, of at most "
+        f"{together['samples'].max():,} samples, on {_hardware(together)}. {'. '.join(map(_seeds_of, chosen))}."
+    )
+    if any(map(_is_of_the_papers_models, chosen)):
+        text += " Published numbers stand in parentheses."
+    text = " ".join(filter(None, [text, older(set(together["code"]), "`--fresh`", "these rows")]))
+    return f"{text}\n\n{markdown(pd.concat(parts).fillna(''))}"
+
+
+def _short_name(group: pd.DataFrame) -> str:
+    return f"{_round(group)} round" if _round(group) else f"`{group['preset'].iloc[0]}`"
+
+
+def _seeds_of(group: pd.DataFrame) -> str:
+    name, seeds, preset = _short_name(group), _ranges(set(group["seed"])), group["preset"].iloc[0]
+    if not _round(group):
+        return f"Rows of {name} have seeds {seeds}"
+    return f"Those of the {name} (`{preset}`) have seeds {seeds}, opened once after everything was fixed"
+
+
+def zeros_in_one_row(table: pd.DataFrame, baseline: str = "vanilla") -> pd.DataFrame:
+    """The table of `by_task` with all methods that have nothing right on any task, the baseline aside, in one row.
+
+    A cell of this row shows the published zeros of those that have one.
+    """
+    tasks = [name for name in table.columns if name in PUBLISHED]
+    measured = table[tasks].map(lambda cell: cell.partition(" (")[0])
+    zeros = table[(measured == "0.00").all(axis=1) & (table["method"] != baseline)]
+    if len(zeros) < 2 or zeros[tasks].isin(["0.00", "0.00 (0)"]).sum().sum() < zeros[tasks].size:
+        return table
+    one = zeros.iloc[0].copy()
+    one["method"] = ", ".join(zeros["method"])
+    one["seeds"] = " to ".join(sorted(set(zeros["seeds"])))
+    one[tasks] = zeros[tasks].max()
+    rest = table.drop(index=zeros.index[1:])
+    rest.loc[zeros.index[0]] = one
+    return rest
 
 
 def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
@@ -266,19 +306,33 @@ def _complete(rows: pd.DataFrame) -> str:
 
 def made_with(group: pd.DataFrame) -> str:
     """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
-    seeds = sorted(set(group["seed"]))
     opened = ""
     if _round(group):
         opened = f", opened once after everything was fixed, with the {_round(group)} round's settings,"
     text = (
-        f"Preset `{group['preset'].iloc[0]}`, seeds {', '.join(map(str, seeds))}{opened or ','} at most "
-        f"{group['samples'].max():,} samples per length, on {escape(' or '.join(sorted(set(group['hardware']))))}. "
+        f"Preset `{group['preset'].iloc[0]}`, seeds {_ranges(set(group['seed']))}{opened or ','} at most "
+        f"{group['samples'].max():,} samples per length, on {_hardware(group)}. "
         "Percent exact match over the whole output"
     )
     if _is_in_rows(group).all() and (group["samples"] == 1).any():
         text += ", or the wrong tokens of each seed where a length has one sample"
     text += "; published numbers in parentheses." if _is_of_the_papers_models(group) else "."
     return " ".join(filter(None, [text, older(set(group["code"]), "`--fresh`", "these rows")]))
+
+
+def _hardware(rows: pd.DataFrame) -> str:
+    return escape(" or ".join(sorted(set(rows["hardware"]))))
+
+
+def _ranges(seeds: set[int]) -> str:
+    """Numbers in a line: three or more in a row as `0 to 4`."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and runs[-1][-1] == seed - 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of table -->"
