@@ -333,7 +333,7 @@ TEST_SETS: dict[str, Callable[[Task, int, int], dict[str, Operands]]] = {
 
 
 def test_cases(task: Task, length: int, samples: int, test_set: str) -> dict[str, Operands]:
-    """Operands of each kind of a test set, as digits, units first.
+    """Operands of each kind of a test set, as digits, units first; of `four-in-one` the kinds of each of its tasks.
 
     Raises:
         ValueError: a test set that the task does not have, or a length or sample count below 1.
