@@ -51,9 +51,9 @@ class TaskSettings:
     """How the models of a task are trained in one stream.
 
     Attributes:
-        plain, lined: what they are trained on without and with lines, as fields of `Experiment`.
+        plain, lined: what `vanilla` and the others are trained on, as fields of `Experiment`.
         plain_bias: the bias of `vanilla`, likewise; none by default.
-        steps: of training without and with lines.
+        steps: of training `vanilla` and the others.
         counters: the choices of the calibration.
     """
 
@@ -133,7 +133,7 @@ def stream_experiment(task: str, method: str, preset: str, seed: int) -> Experim
     if method not in known:
         raise ValueError(f"expected a method among {', '.join(known)} for {task} at {preset}, got {method!r}")
     chosen, settings = known[method], SETTINGS.get(task, ONE_ROW)
-    lined = chosen.bias in ("by-hand", "calibrated") or (in_rows and method == "coupled")
+    lined = method != "vanilla" if in_rows else chosen.bias == "calibrated"  # in rows, rivals train as lines do
     model = ModelConfig(decoder_layers=2, position=chosen.position, architecture="decoder-only")
     if chosen.position in ("abacus", "coupled", "coupled-rows"):
         model = replace(model, max_position=MOST_POSITIONS)
