@@ -4,20 +4,32 @@ The idea is four functions (`pipeline`): interpolate, calibrate, retrain, evalua
 they know nothing of files of results (`study`) or of what is shown (`show`). Each states its subject in its first line.
 """
 
+from typing import TYPE_CHECKING
+
 from abcnb.calibration import CalibrationConfig
+from abcnb.counter_calibration import CounterConfig
 from abcnb.lines import LineBias, windows
 from abcnb.model import Transformer
 from abcnb.model_config import ModelConfig
 from abcnb.pipeline import calibrate, evaluate, interpolate, retrain
+from abcnb.scores import Score
 from abcnb.tasks import get_task
 from abcnb.training import TrainingConfig
 from abcnb.training_data import TrainingData
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from abcnb.study.predictions import Prediction
+    from abcnb.study.runs import Run
+
 __version__ = "0.2.0"
 __all__ = [
     "CalibrationConfig",
+    "CounterConfig",
     "LineBias",
     "ModelConfig",
+    "Score",
     "TrainingConfig",
     "TrainingData",
     "Transformer",
@@ -31,10 +43,19 @@ __all__ = [
 ]
 
 
-def predict(run, text, device="auto"):
+def predict(run: "str | Path | Run", text: str, device: str = "auto") -> "Prediction":
     """One answer of a trained run, written token by token: `abcnb.predict("reports/models/5cd1db9831b3", "99+1")`.
 
-    Arguments and result as of `study.predictions.predict`.
+    Args:
+        run: a run, its folder, or the start of its hash.
+        text: an input in the task's own form, such as `99+1`.
+        device: `auto`, `cpu` or `cuda`.
+
+    Returns:
+        A `study.predictions.Prediction`: source, output and label as tokens, the answer and the true one as numbers.
+
+    Raises:
+        ValueError: no such run, or a text that the task cannot read.
     """
     from abcnb.study.predictions import predict as of_run
 

@@ -37,7 +37,7 @@ app = typer.Typer(
 CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 INTERRUPTED = 130  # the exit status of Ctrl-C
-SEVERAL = ("--lengths", "--seeds", "--notebooks")
+NUMBERS, NAMES = ("--lengths", "--seeds", "--notebooks"), ("--tasks", "--methods")
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all trained models.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -97,15 +97,19 @@ def _names(texts: list[str] | None) -> tuple[str, ...]:
 
 
 def joined(arguments: list[str]) -> list[str]:
-    """Let `--lengths 6 10 60` (and --seeds) take several numbers: they become one argument, `6 10 60`."""
+    """Let options take several values, as in `--lengths 6 10 60`: they become one argument, `6 10 60`."""
     result: list[str] = []
-    gathering = False
+    option = ""
     for argument in arguments:
-        if gathering and argument.isdecimal() and result[-1] not in SEVERAL:
-            result[-1] += f" {argument}"
-            continue
-        result.append(argument)
-        gathering = argument in SEVERAL or (gathering and argument.isdecimal())
+        named = option in NAMES and not argument.startswith("-")
+        if named or (option in NUMBERS and argument.replace(",", "").isdecimal()):
+            if result[-1] == option:
+                result.append(argument)
+            else:
+                result[-1] += f" {argument}"
+        else:
+            result.append(argument)
+            option = argument
     return result
 
 
@@ -272,7 +276,7 @@ def keep_command(
 def reproduce_command(
     preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas or spaces.")] = "0",
-    tasks: Annotated[list[str] | None, typer.Option(help="Tasks, separated by commas; repeatable.")] = None,
+    tasks: Annotated[list[str] | None, typer.Option(help="Tasks, separated by commas or spaces.")] = None,
     methods: Annotated[list[str] | None, typer.Option(help="Methods, likewise.")] = None,
     lengths: Lengths = _LENGTHS,
     samples: Samples = 10_000,
@@ -289,13 +293,18 @@ def reproduce_command(
 
     pick_device(device)
     chosen = _names(tasks) or MAIN_TASKS
+    named = _names(methods) or [m for m in MAIN_METHODS if any(has(t, m, preset) for t in chosen)]
+    if not named:
+        raise ValueError(
+            f"expected --methods, since {', '.join(chosen)} at preset {preset} has none of {', '.join(MAIN_METHODS)}"
+        )
     text, failures = reproduce(
         preset,
         runs,
         reports,
         _numbers(seeds, least=0),
         chosen,
-        _names(methods) or [m for m in MAIN_METHODS if any(has(t, m, preset) for t in chosen)],
+        named,
         samples,
         workers,
         device,
@@ -415,6 +424,8 @@ def reports_command(
     from abcnb.show.cleaning import clean_all
     from abcnb.show.reports import Execution, write_reports
 
+    if clean and (numbers or fresh or live or write_back):
+        raise ValueError("expected --clean alone: it takes all notebooks and executes nothing")
     if clean:
         failures = clean_all()
     else:
@@ -439,7 +450,7 @@ def hero_command(
 @app.command("bench")
 def bench_command(
     runs: Runs = Path("runs"),
-    seed: Annotated[int, typer.Option(help="Of the runs that minutes and steps are read from.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the runs that minutes and steps are read from, on a CPU.")] = 0,
     device: Device = "cpu",
 ):
     """Measure speed as ratios within one run: on one thread, or training steps of the paper preset on a GPU."""
@@ -466,7 +477,7 @@ def main() -> None:
     try:
         status = app(arguments, prog_name="python -m abcnb", standalone_mode=False)
     except CommandLineError as error:
-        print(f"abcnb: {error.format_message()} Got: {' '.join(arguments)}", file=sys.stderr)
+        print(f"abcnb: {error.format_message()} The arguments were: {' '.join(arguments)}", file=sys.stderr)
         raise SystemExit(2) from None
     except (ValueError, OSError) as error:
         print(f"abcnb: {printable(str(error))}", file=sys.stderr)

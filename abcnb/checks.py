@@ -1,22 +1,28 @@
 """What every configuration is asked: whether its fields are of the types of their defaults."""
 
+import math
 from dataclasses import fields
 
 
 def check_types(config: object) -> None:
-    """Refuse a field of another type than its default's, or one that is no number; a whole number may be a float.
+    """Refuse a field of another type than its default's, and infinities and NaN that are no default.
+
+    A whole number that stands for a float becomes one, so that equal configurations are written alike.
 
     Args:
-        config: a dataclass whose fields all have defaults. Fields that are tuples are left to their own checks.
+        config: a dataclass. Fields that are tuples or have no default are left to their own checks.
 
     Raises:
         ValueError: names the field, its type and what came.
     """
     for part in fields(config):
         value, kind = getattr(config, part.name), type(part.default)
-        if kind is tuple:
+        if kind not in (bool, int, float, str):
             continue
-        if not isinstance(value, (int, float) if kind is float else kind):
+        if kind is float and type(value) is int:
+            value = float(value)
+            object.__setattr__(config, part.name, value)
+        if type(value) is not kind:
             raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
-        if value != value:
-            raise ValueError(f"expected {part.name} as a number, got {value!r}")
+        if kind is float and not math.isfinite(value) and value != part.default:
+            raise ValueError(f"expected {part.name} as a finite number, got {value!r}")

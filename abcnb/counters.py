@@ -139,6 +139,7 @@ class StreamBias:
 
         Raises:
             ValueError: the file is not a saved stream bias.
+            OSError: it cannot be read.
         """
         try:
             content = json.loads(Path(file).read_text())

@@ -32,7 +32,8 @@ def average_attention(model: nn.Module, batches: Sequence[torch.Tensor], rule: T
         What `calibrate_stream` takes.
 
     Raises:
-        ValueError: the model returns no attention weights, or has a bias of its own in each layer.
+        ValueError: the model returns no attention weights, or has a bias of its own in each layer, or a batch is not
+            [batch, tokens].
     """
     if model.config._attn_implementation == _NAME:
         raise ValueError("expected one bias for all layers, since eager attention takes no more: detach() first")
@@ -42,6 +43,8 @@ def average_attention(model: nn.Module, batches: Sequence[torch.Tensor], rule: T
     sums: dict[tuple, list] = {}
     try:
         for ids in batches:
+            if ids.dim() != 2:
+                raise ValueError(f"expected batches of [batch, tokens], got one of {list(ids.shape)}")
             stream = rule.stream(ids)
             weights = model(input_ids=ids, output_attentions=True, use_cache=False).attentions
             if not weights or any(layer is None for layer in weights):
@@ -77,6 +80,11 @@ def attach(
         ValueError: the model would ignore the lines, or part of them.
     """
     biases = tuple(biases) if isinstance(biases, Sequence) else (biases,)
+    strange = [type(bias).__name__ for bias in biases if not isinstance(bias, (StreamBias, PromptApart))]
+    if strange:
+        raise ValueError(
+            f"expected lines of a stream, as calibrate_stream(…).bias, or PromptApart, got {', '.join(strange)}"
+        )
     name, config = type(model).__name__, getattr(model, "config", None)
     if not hasattr(model, "set_attn_implementation") or not hasattr(config, "num_attention_heads"):
         raise ValueError(f"expected a Hugging Face decoder, got {name}; for another model take dense_mask")
@@ -96,6 +104,9 @@ def attach(
         raise ValueError(
             f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
         )
+    tokens = model.get_input_embeddings().num_embeddings
+    if len(rule.digits) < 2 or max(*rule.digits, rule.prompt_end) >= tokens:
+        raise ValueError(f"expected two digits or more, and ids below the {tokens} of the model, got {rule}")
     closed = Attached(model, tuple(StreamBias(bias.heads, ()) for bias in biases), rule, keep_positions)
     try:
         _refuse_if_closed_tokens_are_seen(model, rule)
@@ -113,8 +124,10 @@ def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None
     some, others = (
         torch.tensor([[digit, digit, *last]], device=model.device) for digit in (rule.digits[0], rule.digits[-1])
     )
-    one, other = (model(input_ids=ids, use_cache=False)[0][:, -1].float() for ids in (some, others))
-    model.train(was_training)
+    try:
+        one, other = (model(input_ids=ids, use_cache=False)[0][:, -1].float() for ids in (some, others))
+    finally:
+        model.train(was_training)
     if not torch.allclose(one, other, atol=1e-4, rtol=1e-3):
         raise ValueError(
             f"{type(model).__name__} sees tokens that the mask closes: it ignores attention_mask, or mixes tokens "

@@ -44,7 +44,8 @@ class TokenRule:
 
     def __post_init__(self):
         object.__setattr__(self, "digits", tuple(self.digits))
-        if not self.digits or self.prompt_end in self.digits:
+        whole = all(type(token) is int and token >= 0 for token in (*self.digits, self.prompt_end))
+        if not whole or not self.digits or self.prompt_end in self.digits:
             raise ValueError(f"expected ids of digits, and an end of the prompt that is none of them, got {self}")
 
     def stream(self, ids: torch.Tensor) -> Stream:
@@ -216,7 +217,8 @@ def dense_mask(
         `scaled_dot_product_attention` [heads, rows, columns] broadcasts over the batch.
 
     Raises:
-        ValueError: lines of cross-attention without `rows`.
+        ValueError: lines of cross-attention without `rows`, lines of a stream without one or the other way round, or
+            more rows than a stream has.
     """
     count = _rows(bias, columns, rows)
     device = columns.kind.device if isinstance(columns, Stream) else columns.columns.device
@@ -225,6 +227,13 @@ def dense_mask(
 
 
 def _rows(bias: StreamBias | LineBias, columns: Stream | Layout | Steps, rows: int | None) -> int:
+    if isinstance(bias, LineBias) == isinstance(columns, Stream):
+        raise ValueError(
+            "expected lines of a stream with a Stream, and those of an encoder-decoder with a Layout or Steps, got "
+            f"{type(bias).__name__} with {type(columns).__name__}"
+        )
+    if isinstance(columns, Stream) and rows is not None and rows > len(columns):
+        raise ValueError(f"expected at most the stream's {len(columns)} rows, got {rows}")
     if rows is None and isinstance(bias, LineBias) and bias.attention == "cross":
         raise ValueError("expected rows, the number of decoder steps, for lines of cross-attention, got none")
     return len(columns) if rows is None else rows

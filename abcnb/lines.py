@@ -285,6 +285,7 @@ class LineBias:
 
         Raises:
             ValueError: the file is not a saved line bias.
+            OSError: it cannot be read.
         """
         try:
             content = json.loads(Path(file).read_text())
@@ -303,6 +304,12 @@ def cross_window(heads: int, segments: int, w: int = 1, sides: str = "past") -> 
         w: half-width in places.
         sides: `past` (the current place and w already processed, as in the authors' code) or `both`
             (w places on either side, as in the paper's text).
+
+    Returns:
+        Lines of offsets −w to 0 (`past`) or to w (`both`) in every operand, for every head.
+
+    Raises:
+        ValueError: fewer heads or segments than 1, w below 0, or unknown sides.
 
     Source: paper, appendix C.4 "Windowed Attention Biasing".
     """
@@ -323,6 +330,16 @@ def cross_window(heads: int, segments: int, w: int = 1, sides: str = "past") -> 
 def self_window(heads: int, w: int = 1) -> LineBias:
     """ABS: the window of decoder self-attention, the current step and w before it.
 
+    Args:
+        heads: number of heads.
+        w: how many earlier steps stay visible.
+
+    Returns:
+        Lines of distances 0 to w, for every head.
+
+    Raises:
+        ValueError: w below 0.
+
     Source: paper, appendix C.4, B_w: 0 if i − k = j for k = 0 … w.
     """
     if w < 0:
@@ -332,8 +349,17 @@ def self_window(heads: int, w: int = 1) -> LineBias:
 
 
 def windows(heads: int, segments: int, w: int = 1, sides: str = "past") -> Biases:
-    """ABS: the windows of both attentions, as for `cross_window`, for all layers.
+    """ABS: the windows of both attentions, for all layers.
 
-    With fewer `segments` than the source has operands, the others stay unseen.
+    Args:
+        heads: of the model.
+        segments, w, sides: as of `cross_window`. With fewer `segments` than the source has operands, the others stay
+            unseen.
+
+    Returns:
+        One bias for self- and one for cross-attention, as `retrain` takes them.
+
+    Raises:
+        ValueError: as of `cross_window`.
     """
     return Biases((self_window(heads, w),), (cross_window(heads, segments, w, sides),))

@@ -140,6 +140,10 @@ def interpolate(
 
     Returns:
         The model in evaluation mode; its `history` holds the validations.
+
+    Raises:
+        ValueError: what came is no `TrainingData`, the task and the architecture do not go together, the training does
+            not fit into memory, or its loss is not finite.
     """
     check_data(data)
     return _trained(new_model(data.task, model, seed), data, training, seed, **watch)
@@ -267,6 +271,9 @@ def adapt(
         lines: of its attention, as of `retrain`; those that it was trained with when None.
         training, seed, **watch: as of `interpolate`.
 
+    Returns:
+        A new model in evaluation mode; its `history` holds the validations.
+
     Raises:
         ValueError: as of `retrain`, data of another task than the model's, or a model that has adapters.
     """
@@ -293,6 +300,10 @@ def evaluate(
         lengths: of the operands, in digits; one or several.
         samples: at most this many per length, split evenly among the kinds of a test set, at least one of each.
         test_set: `random`, `hard`, `unequal` or `padded` (`abcnb.testsets`).
+
+    Returns:
+        One `Score` for each length: samples, how many are exact, and how many output tokens are wrong (its digits are
+        all that a step writes, padding and the end token included).
 
     Raises:
         ValueError: an unknown test set, no length, a length or sample count that is not a whole number of at least

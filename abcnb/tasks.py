@@ -133,7 +133,7 @@ class Task:
         second_is_digit: the second operand is a single digit, however long the first is.
         minimum: the smallest number drawn.
         answers_in_places: the answer has one digit for each place of a padded operand, as an output in one stream has.
-        bases: those that its digits can have.
+        bases, default_base: those that its digits can have, and the one they have where none is asked for.
         test_sets: those that it has (`testsets`).
         longest: the longest test that it has; 0 is no limit.
         base: the base of the digits.

@@ -40,8 +40,8 @@ class TrainingConfig:
         clip: largest gradient norm.
         validate_every: steps between validations.
         validation_samples: held-out samples in each.
-        stop_error_rate: stop once the validation's digit error rate is at most this at three validations
-            in a row; −1 runs the schedule to its end.
+        stop_error_rate: stop once the validation's digit error rate, from 0 to 1, is at most this at three
+            validations in a row; −1 runs the schedule to its end.
         precision: `fp32`, `bf16` (autocast), or `auto`: bf16 on CUDA, fp32 elsewhere.
         compile: run the model through `torch.compile`; on a CPU it was measured not to pay.
     """
@@ -146,8 +146,8 @@ def train(
         label: text of the progress bar.
         progress: show the bar.
         on_validation: called after each validation with all records so far.
-        on_step: called with the steps done and the last loss, after the step that follows each quarter of a second and
-            after each validation. What it or `on_validation` raises stops the training, which leaves a checkpoint.
+        on_step: called with the steps done and the last loss, at most four times a second, and after each
+            validation. What it or `on_validation` raises stops the training, which leaves a checkpoint.
 
     Returns:
         One record for each validation: step, seconds, loss, exact_match (percent), digit_error_rate.

@@ -99,7 +99,7 @@ HUGE = [
     (["--set", "model.decoder_layers=1000000000"], "expected a model of 1,000,000,000 layers"),
     (["--threads", "1000000000"], "threads, one for each processor of this machine, got 1000000000"),
     (["--seed", str(2**64 - 1)], f"expected a seed from 0 to {2**32 - 1}"),
-    (["--set", "training.stop_error_rate=nan"], "expected stop_error_rate as a number, got nan"),
+    (["--set", "training.stop_error_rate=nan"], "expected stop_error_rate as a finite number, got nan"),
     (["--lengths", "1000000000"], "expected a test of 1,000 samples of 1,000,000,000 digits to fit into"),
     (["--lengths", "1000000000000"], "expected a test of 1,000 samples of 1,000,000,000,000 digits to fit into"),
     (["--lengths", "1000000", "--samples", "1"], "expected attention over 1,000,002 tokens to fit into"),
@@ -119,8 +119,18 @@ def test_what_does_not_fit_this_machine_is_refused_before_it_begins(cli, small_m
     "task, method, setting, told",
     [
         ("successor", "abs-place", "window.w=1000000", "expected a window of w at most 10,000, got 1,000,000"),
-        ("successor", "abc-places", "calibration.kappa_self=nan", "expected kappa_self as a number, got nan"),
-        ("many-addition", "abc-places", "counters.kappa_prompt=nan", "expected kappa_prompt as a number, got nan"),
+        (
+            "successor",
+            "abc-places",
+            "calibration.kappa_self=nan",
+            "expected kappa_self as a finite number, got nan",
+        ),
+        (
+            "many-addition",
+            "abc-places",
+            "counters.kappa_prompt=nan",
+            "expected kappa_prompt as a finite number, got nan",
+        ),
         ("multiplication", "vanilla", "width=1000000000", "expected a width"),
     ],
 )
@@ -343,4 +353,8 @@ def test_several_lengths_may_follow_their_option():
         "evaluate", "5f", "--lengths", "6 10 60", "--samples", "9",
     ]  # fmt: skip
     assert joined(["reproduce", "--seeds", "0", "1"]) == ["reproduce", "--seeds", "0 1"]
-    assert joined(["evaluate", "--lengths", "6,10", "60"]) == ["evaluate", "--lengths", "6,10", "60"]
+    assert joined(["evaluate", "--lengths", "6,", "10", "60"]) == ["evaluate", "--lengths", "6, 10 60"]
+    assert joined(["reproduce", "--tasks", "addition", "parity", "--seeds", "1"]) == [
+        "reproduce", "--tasks", "addition parity", "--seeds", "1",
+    ]  # fmt: skip
+    assert joined(["evaluate", "--lengths", "6", "5f"]) == ["evaluate", "--lengths", "6", "5f"]

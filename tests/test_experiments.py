@@ -5,6 +5,7 @@ from dataclasses import asdict, fields, is_dataclass, replace
 import pytest
 import torch
 
+from abcnb.calibration import CalibrationConfig
 from abcnb.distance_biases import ALiBi
 from abcnb.layout import natural_layout
 from abcnb.study.experiments import Experiment, from_dict
@@ -51,6 +52,19 @@ def test_the_digest_ignores_the_labels_but_nothing_else(method):
     for path in paths:
         same = changed(wanted, path).digest == wanted.digest
         assert same == (path[-1] in ("method", "preset")), ".".join(path)
+
+
+def test_equal_configurations_are_written_alike():
+    whole, fraction = (CalibrationConfig(kappa_cross=kappa) for kappa in (3, 3.0))
+    assert json.dumps(asdict(whole)) == json.dumps(asdict(fraction))
+    window = experiment("successor", "abs-place", "laptop", 0)
+    assert replace(window, closed=-20).digest == replace(window, closed=-20.0).digest
+
+
+@pytest.mark.parametrize("strange", [{"seed": "0"}, {"seed": True}, {"width": "7"}, {"closed": "-2"}])
+def test_a_value_of_another_type_is_refused(strange):
+    with pytest.raises(ValueError, match=f"expected {next(iter(strange))} as"):
+        replace(SMOKE, **strange)
 
 
 def test_the_digest_is_the_same_in_every_process():

@@ -5,6 +5,7 @@ from abcnb.counter_calibration import CounterConfig, calibrate_stream
 from abcnb.counters import CounterLine, StreamBias
 from abcnb.hugging_face import attach, average_attention
 from abcnb.interop import PromptApart, TokenRule, dense_mask
+from abcnb.lines import cross_window
 from abcnb.tokens import IDS, encode
 
 transformers = pytest.importorskip("transformers")
@@ -154,6 +155,13 @@ def test_what_would_ignore_the_lines_is_refused():
     with pytest.raises(ValueError, match="IgnoresMasks sees tokens that the mask closes"):
         attach(model, LINES, RULE)
     logits(model)  # and it is left as it was
+    with pytest.raises(ValueError, match=r"expected batches of .batch, tokens., got one of .9."):
+        average_attention(llama(), [IDS_OF[0]], RULE)
+    for rule in (TokenRule([40, 41], IDS["="]), TokenRule([IDS["0"]], IDS["="])):
+        with pytest.raises(ValueError, match="expected two digits or more, and ids below the 32 of the model"):
+            attach(llama(), LINES, rule)
+    with pytest.raises(ValueError, match=r"expected lines of a stream, .*got LineBias"):
+        attach(llama(), cross_window(4, 1), RULE)
     with pytest.raises(ValueError, match="expected a Hugging Face decoder, got Linear"):
         attach(torch.nn.Linear(2, 2), LINES, RULE)
     with pytest.raises(ValueError, match="expected lines for 4 heads, got \\[2\\]"):

@@ -77,6 +77,8 @@ def test_sources_and_rules_that_make_no_sense_are_refused():
         RULE.layout(encode("$12+3&"))
     with pytest.raises(ValueError, match="an end of the prompt that is none of them"):
         TokenRule([0, 1], 1)
+    with pytest.raises(ValueError, match="expected ids of digits"):
+        TokenRule("0123456789", 11)
 
 
 # --- masks
@@ -111,6 +113,14 @@ def test_a_mask_of_cross_attention_needs_its_rows():
         ValueError, match="expected rows, the number of decoder steps, for lines of cross-attention"
     ):
         dense_mask(cross_window(2, 1), RULE.layout(encode("$012&")))
+
+
+def test_a_mask_of_other_lines_or_of_too_many_rows_is_refused():
+    stream = RULE.stream(encode("$12+34=64"))
+    with pytest.raises(ValueError, match=r"expected lines of a stream with a Stream, .*got LineBias with Stream"):
+        dense_mask(cross_window(2, 1), stream, rows=3)
+    with pytest.raises(ValueError, match="expected at most the stream's 9 rows, got 10"):
+        dense_mask(LINES, stream, rows=10)
 
 
 def test_windows_of_an_encoder_decoder_are_masks_of_torchs_decoder():

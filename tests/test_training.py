@@ -366,6 +366,8 @@ def test_the_progress_bar_has_the_label_and_can_be_left_out(capfd):
         {"learning_rate": 0.0},
         {"learning_rate": 1.0},
         {"learning_rate": float("nan")},
+        {"weight_decay": float("inf")},
+        {"steps": True},
         {"clip": 0.0},
         {"warmup_steps": -1},
         {"precision": "fp8"},

@@ -1,5 +1,6 @@
 """Outputs that a model gets wrong."""
 
+import pytest
 import torch
 
 import abcnb
@@ -20,6 +21,14 @@ def test_as_many_are_wrong_as_evaluation_says(vanilla_run):
             number = int(source.strip("$&"))
             assert written != true and int(true.strip("&")[::-1]) == number + 1
             assert written[: len(true)] == abcnb.predict(vanilla_run, str(number), "cpu").written
+
+
+def test_data_and_tests_that_make_no_sense_are_refused(vanilla_run):
+    model, data = vanilla_run.model(), vanilla_run.experiment.data()
+    with pytest.raises(ValueError, match="expected data of what the model was trained on"):
+        wrong_outputs(model, abcnb.TrainingData("parity"), 4)
+    with pytest.raises(ValueError, match="a sample count"):
+        wrong_outputs(model, data, 4, 0)
 
 
 def test_wrong_digits_are_marked():

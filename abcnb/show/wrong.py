@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from html import escape
 
 from abcnb.decoding import greedy_decode
-from abcnb.evaluation import count_errors, test_inputs
+from abcnb.evaluation import check_request, count_errors, test_inputs
 from abcnb.model import Transformer
+from abcnb.pipeline import check_data
 from abcnb.tasks import Batch
 from abcnb.tokens import decode
 from abcnb.training_data import TrainingData
@@ -65,7 +66,9 @@ def wrong_outputs(
     Raises:
         ValueError: as of `abcnb.evaluate`.
     """
+    check_data(data, model)
     task, form = data.task, data.form
+    check_request(task, length, samples, test_set)
     found, wrong, total = [], 0, 0
     for operands in test_inputs(task, length, samples, test_set, data.width).values():
         errors = count_errors(model, task, operands, form)

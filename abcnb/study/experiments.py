@@ -13,6 +13,7 @@ import torch
 
 from abcnb.biases import CLOSED
 from abcnb.calibration import CalibrationConfig
+from abcnb.checks import check_types
 from abcnb.counter_calibration import CounterConfig
 from abcnb.layout import Layout
 from abcnb.lines import cross_window
@@ -100,6 +101,9 @@ class Experiment:
     shapes: str = "all"
 
     def __post_init__(self):
+        check_types(self)
+        if type(self.seed) is not int:
+            raise ValueError(f"expected seed as int, got {self.seed!r}")
         if not 0 <= self.seed <= LARGEST_SEED:
             raise ValueError(f"expected a seed from 0 to {LARGEST_SEED}, got {self.seed}")
         if self.width > WIDEST:

@@ -62,10 +62,12 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
         preset: run it at this one instead of those it names.
 
     Raises:
-        ValueError: not TOML, an unknown or missing key, or a value that no experiment can have; says which.
+        ValueError: no such file, not TOML, an unknown or missing key, or a value that no experiment can have.
     """
     try:
         content = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ValueError(f"expected a sweep file, got {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"expected TOML in {file}, got: {error}") from None
     _check_keys(content, _TOP, file, "")

@@ -35,7 +35,12 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
 
     Returns:
         How many rows agree, and a line for each that does not.
+
+    Raises:
+        ValueError: there is no folder of models.
     """
+    if not (reports / "models").is_dir():
+        raise ValueError(f"expected committed models in {reports / 'models'}, got no such folder")
     table = results.read(reports / "results" / "accuracy.csv")
     development = results.read(reports / "results" / "development.csv")
     agreed, disagreements = 0, []
