@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from abcnb.show.figures.accuracy import draw_accuracy
 from abcnb.show.style import STYLED, line_style, themed
-from abcnb.study import results, views
+from abcnb.study import results, rounds, views
 from abcnb.study.methods import experiment
 from abcnb.study.runs import Run, load_run
 
@@ -90,7 +90,7 @@ def _draw_outcome(axis: Axes, table: pd.DataFrame, train_length: int) -> None:
     """Exact match against length of three methods, from the worst to the best seed."""
     chosen = (table["task"] == "addition") & (table["preset"] == "laptop") & (table["settings"] == "")
     chosen &= (table["test_set"] == "random") & (table["length"] <= LONGEST) & table["method"].isin(STYLES)
-    chosen &= table["seed"].map(views.opened_in) == ""
+    chosen &= table["seed"].map(rounds.opened_in) == ""
     rows = views.with_intervals(table[chosen])
     names = {method: name for method, (name, _) in STYLES.items()}
     draw_accuracy(axis, rows.assign(method=rows["method"].map(names)), train_length, dict(STYLES.values()))

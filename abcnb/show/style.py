@@ -19,7 +19,7 @@ DASHES = ("-", "--", ":")
 # Methods that have the same look in every figure, in the order of their styles; other names get those that are left.
 STYLED = (
     "vanilla", "abs-cpi", "abs-place", "abc-places", "abs-sinusoidal", "abs-nope", "abc-columns", "abc-paper", "rope",
-    "rpe", "nope", "alibi", "alibi-cross", "rpe-self", "lora", "t5", "kerple", "fire", "abacus", "coupled", "learned",
+    "rpe", "nope", "alibi", "alibi-cross", "rpe-self", "lora", "t5", "abacus", "fire", "kerple", "coupled", "learned",
     "randomized", "rope-pi",
 )  # fmt: skip
 KEPT, DROPPED = PALETTE[1], "0.55"  # lines that a calibration keeps, and those that it drops

@@ -42,11 +42,8 @@ def _steps(job: Job, planned: set[str]) -> int:
 def _work(job: Job, steps: int) -> float:
     """Tokens that a job reads, a token of training counted three times: backward costs twice the forward pass."""
     e, task = job.experiment, job.experiment.get_task()
-    form = e.form
     training = 3 * steps * e.training.batch_size * e.layout.rows
-    return training + sum(
-        count * task.layout(task.digits_at(length) + 1, form).rows for _, length, count in job.tests
-    )
+    return training + sum(count * task.outputs_at(length) for _, length, count in job.tests)
 
 
 def _duration(seconds: float) -> str:

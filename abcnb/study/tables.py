@@ -9,7 +9,7 @@ import pandas as pd
 from abcnb.files import write_atomically
 from abcnb.rows import RowTask
 from abcnb.scores import exact_interval, percent
-from abcnb.study import views
+from abcnb.study import rounds, views
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS
 from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
@@ -207,7 +207,7 @@ def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
     Of the others, rows of changed settings are left out: they were tried while something was still chosen.
     """
     found = []
-    for name, part in views.by_round(table).items():
+    for name, part in rounds.by_round(table).items():
         part = views.in_order(part if name else part[part["settings"] == ""])
         found += [group for _, group in part.groupby([_is_in_rows(part), part["preset"]], sort=False)]
     return found
@@ -288,7 +288,7 @@ def _is_in_rows(table: pd.DataFrame) -> pd.Series:
 
 
 def _round(group: pd.DataFrame) -> str:
-    return views.opened_in(group["seed"].iloc[0])
+    return rounds.opened_in(group["seed"].iloc[0])
 
 
 def _is_complete(rows: pd.DataFrame) -> pd.Series:
