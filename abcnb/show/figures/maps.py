@@ -161,7 +161,7 @@ def source_layout(source: str, layout: Layout) -> Figure:
         if name == "kind":
             cells = np.where(cells == "digit", "#", "·")
         sns.heatmap(
-            row[None], annot=cells, fmt="", cmap="cividis_r", vmin=-1.5, vmax=layout.width + 1, cbar=False,
+            row[None], annot=cells, fmt="", cmap="cividis", vmin=-1.5, vmax=layout.width + 1, cbar=False,
             linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
         )  # fmt: skip
         for column in np.flatnonzero(np.isnan(row)):
