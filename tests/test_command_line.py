@@ -253,6 +253,19 @@ def test_a_run_that_is_not_there_is_refused(cli, run):
     assert_refused(cli("evaluate", run), "expected a")
 
 
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["reproduce", "--tasks", "parity-classification", "--preset", "decoder-only"], "expected --methods"),
+        (["reports", "--clean", "--notebooks", "05"], "expected --clean alone"),
+        (["sweep", "none.toml"], "expected a sweep file, got none.toml: No such file"),
+        (["verify", "--reports", "none"], "expected committed models in none/models"),
+    ],
+)
+def test_what_leaves_nothing_to_do_is_refused(cli, arguments, told):
+    assert_refused(cli(*arguments), told)
+
+
 def test_two_runs_of_one_start_are_refused(cli, vanilla_run, tmp_path):
     for name in ("ab1", "ab2"):
         shutil.copytree(vanilla_run.folder, tmp_path / "runs" / name)
