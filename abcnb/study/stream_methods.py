@@ -4,7 +4,8 @@ Protocol: chosen on development seeds by tests of at most 12 digits (12 × 12, 1
 `vanilla` and `abc-places` on Addition, Successor, Parity, N×1 and products (seeds 10 to 12), on sums of many terms
 (second round, seeds 13 to 15) and on lists in lists (seed 10 alone), and `abs-place` on products and on lists in lists
 (seed 10 alone). Of the position schemes at `decoder-only` the learning rate was chosen, on Addition and seed 10
-(`stream-rivals-development.toml`). The others are still being chosen.
+(`stream-rivals-development.toml`), and of position coupling in rows on seeds 10 and 13 (`coupled-development.toml`; the
+rate is in `coupled.toml`). `nope` in rows has not been run.
 """
 
 from dataclasses import dataclass, field, replace
