@@ -567,7 +567,7 @@ def test_attention_that_is_not_finite(bad):
         ({"rows": -1}, "expected rows of at least 0, got -1"),
         ({"min_support": -0.1}, "expected min_support from 0 to 1, got -0.1"),
         ({"min_support": 1.1}, "expected min_support from 0 to 1"),
-        ({"min_support": math.nan}, "expected min_support as a number, got nan"),
+        ({"min_support": math.nan}, "expected min_support as a finite number, got nan"),
         ({"kappa_cross": "1"}, "expected kappa_cross as float, got '1'"),
         ({"rows": 2.5}, "expected rows as int, got 2.5"),
     ],
