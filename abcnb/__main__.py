@@ -377,7 +377,7 @@ def table_command(
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
     tables.write_table(tables.overview(table), readme)
     tables.write_table(tables.long_tables(table), reports / "tables.md")
-    write_atomically(reports / "methods.md", lambda file: file.write_text(methods_page()))
+    write_atomically(reports / "methods.md", lambda file: file.write_text(methods_page(), encoding="utf-8"))
 
 
 @app.command("verify")
@@ -402,13 +402,13 @@ def verify_command(
 
 @app.command("reports")
 def reports_command(
-    preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
+    preset: Annotated[str, typer.Option(help="smoke, laptop or paper.")] = "laptop",
     numbers: Annotated[str, typer.Option("--notebooks", help="Which, by number, e.g. 04 05; else all.")] = "",
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Execute again, and use no model, curve or line committed in reports/.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Train live where a notebook does that (some ten minutes in all).")
+        bool, typer.Option("--live", help="Train live where a notebook does that (15 to 25 minutes in all).")
     ] = False,
     write_back: Annotated[
         bool, typer.Option("--write-back", help="Put the new outputs into the committed files too.")
@@ -481,6 +481,10 @@ def main() -> None:
         raise SystemExit(2) from None
     except (ValueError, OSError) as error:
         print(f"abcnb: {printable(str(error))}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except ModuleNotFoundError as error:
+        text = f"expected the package {error.name} for this command; make .venv/everything installs what notebooks need"
+        print(f"abcnb: {text}", file=sys.stderr)
         raise SystemExit(2) from None
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED

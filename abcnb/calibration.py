@@ -35,7 +35,8 @@ def _choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
 class CalibrationConfig:
     """Every choice of the calibration, and what the paper's text and the authors' code do.
 
-    The defaults are those of the method `abc-places`.
+    The defaults are those of the method `abc-places` on every task but Addition, which needs `kappa_cross=0.0` and
+    `min_support=0.75`.
 
     Attributes:
         frame: `columns` (paper and code) or `places` (ours).

@@ -39,6 +39,9 @@ from abcnb.tasks import Batch
 class CounterConfig:
     """Choices of the calibration in a stream.
 
+    The defaults are those of `many-addition` and `nested`. Tasks with an output of one row have `kappa_prompt=1.0`,
+    products `kappa_output=0.0`.
+
     Attributes:
         kappa_prompt, kappa_output: κ of the threshold κσ + μ for lines to the prompt and to the output so far.
         min_support: share of a kind's steps that a line must cross to be kept.

@@ -16,6 +16,7 @@ from abcnb.counters import StreamBias
 from abcnb.interop import PromptApart, TokenRule, additive, averaged, stream_of_prompt
 
 _ATTACHED = "_abcnb_lines"
+_FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which prompt
 _NAME = "abcnb-lines"  # of an attention and of its mask: registered under two names, causality would be lost
 
 
@@ -25,7 +26,8 @@ def average_attention(model: nn.Module, batches: Sequence[torch.Tensor], rule: T
 
     Args:
         model: a trained decoder; it runs under `eager`, which alone returns weights, and is put back afterwards.
-        batches: token ids, each [batch, tokens], prompt and output.
+        batches: token ids, each [batch, tokens], prompt and output without the last token, which no step of training
+            reads.
         rule: what the tokens are.
 
     Returns:
@@ -65,8 +67,8 @@ def attach(
 ) -> "Attached":
     """Give a Hugging Face decoder lines: from now on its attention sees the tokens on them and nothing else.
 
-    Training, evaluation and `generate` go on as before, on batches of sequences of one shape without padding. The lines
-    are not part of the model's saved weights: keep them with `StreamBias.save`.
+    Training, evaluation and `generate` go on as before, on batches of sequences of one shape without padding and with a
+    cache that keeps every token. The lines are not part of the model's saved weights: keep them with `StreamBias.save`.
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
@@ -104,11 +106,18 @@ def attach(
         raise ValueError(
             f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
         )
+    if "local" in getattr(config, "attention_layers", ()):
+        raise ValueError(f"expected attention without a window of its own, {name} has layers of local attention")
     tokens = model.get_input_embeddings().num_embeddings
     if len(rule.digits) < 2 or max(*rule.digits, rule.prompt_end) >= tokens:
         raise ValueError(f"expected two digits or more, and ids below the {tokens} of the model, got {rule}")
     closed = Attached(model, tuple(StreamBias(bias.heads, ()) for bias in biases), rule, keep_positions)
     try:
+        if len(biases) > 1 and config._attn_implementation != _NAME:  # transformers only warns
+            raise ValueError(
+                f"expected a model whose attention can be replaced, for one bias per layer, got {name}; hand over one "
+                "bias for all layers"
+            )
         _refuse_if_closed_tokens_are_seen(model, rule)
     finally:
         closed.detach()
@@ -143,7 +152,10 @@ class Attached:
         self.prompt: tuple[bool, ...] = ()
         self.masks: list[torch.Tensor] = []
         self.before = model.config._attn_implementation
-        self.hook = model.register_forward_pre_hook(self._prepare, with_kwargs=True)
+        self.hooks = [
+            model.register_forward_pre_hook(self._prepare, with_kwargs=True),
+            model.register_forward_hook(self._remember),
+        ]
         for module in self._modules():
             setattr(module, _ATTACHED, self)
         if len(biases) > 1:
@@ -157,7 +169,8 @@ class Attached:
         """Give the model back its own attention and positions; once is enough."""
         if getattr(self.model, _ATTACHED, None) is not self:
             return
-        self.hook.remove()
+        for hook in self.hooks:
+            hook.remove()
         for module in self._modules():
             delattr(module, _ATTACHED)
         self.model.set_attn_implementation(self.before)
@@ -168,16 +181,28 @@ class Attached:
         given, past = kwargs.get("attention_mask"), kwargs.get("past_key_values")
         if ids is None or len(args) > 1:
             raise ValueError("expected input_ids, from which lines take their coordinates, and all else by name")
+        if isinstance(given, dict) or getattr(past, "is_compileable", False):
+            raise ValueError(
+                "expected a cache that grows with the text, got a static one: leave cache_implementation out"
+            )
         if given is not None and (given.dim() != 2 or not bool(given.all())):
             raise ValueError(
                 "expected sequences of one shape without padding, and no mask of your own beside the lines "
                 "(generate() takes every token that is pad_token_id for padding: give it another id)"
             )
         seen = int(past.get_seq_length()) if past is not None else 0
+        window = getattr(model.config, "sliding_window", None)
+        if window and seen + ids.shape[1] > window and any(getattr(past, "is_sliding", ())):
+            raise ValueError(
+                f"expected a cache that keeps every token, got one of the last {window}: pass "
+                "past_key_values=DynamicCache() or use_cache=False"
+            )
         if not seen:
             self.prompt = self.rule.prompt(ids)
-        elif not self.prompt:
-            raise ValueError("expected a cache that was filled with these lines attached, got one of before")
+        else:
+            filled, self.prompt = getattr(past, _FILLED, (None, ()))
+            if filled is not self:
+                raise ValueError("expected a cache that was filled with these lines attached, got one of before")
         stream = stream_of_prompt(self.prompt, seen + ids.shape[1]).to(ids.device)
         rows = torch.arange(seen, len(stream), device=ids.device)
         self.masks = [additive(bias(rows, stream), model.dtype)[None] for bias in self.biases]
@@ -185,6 +210,12 @@ class Attached:
         if not self.keep_positions:
             changed["position_ids"] = torch.zeros_like(ids)
         return (), kwargs | changed
+
+    def _remember(self, model: nn.Module, args: tuple, output: object) -> None:
+        """After each forward pass: whose prompt its cache holds, since several may be in use by turns."""
+        cache = getattr(output, "past_key_values", None)
+        if cache is not None:
+            setattr(cache, _FILLED, (self, self.prompt))
 
 
 def _register() -> None:

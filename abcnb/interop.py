@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import signature
 from typing import NamedTuple
 
 import torch
@@ -142,7 +143,11 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
         if isinstance(module, nn.MultiheadAttention):
 
             def ask(module, args, kwargs):
-                return args, kwargs | {"need_weights": True, "average_attn_weights": False}
+                named = dict(
+                    zip(signature(nn.MultiheadAttention.forward).parameters, (module, *args), strict=False)
+                )
+                del named["self"]
+                return (), named | kwargs | {"need_weights": True, "average_attn_weights": False}
 
             def keep(module, args, output, name=name):
                 weights[name] = output[1].detach()

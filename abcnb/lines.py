@@ -8,13 +8,14 @@ Which line a number `offset` means depends on the frame:
     columns  ≥ 0   j, counted from the left                              x − Δ·i = offset
     columns  < 0   N − 1 − j, counted from the right                     x − |Δ|·i = offset
     places   < 0   place of column j in the segment, units 0             x − |Δ|·i = offset
-    places   > 0   distance of column j from the token left of it        x − Δ·i = offset
+    places   > 0   distance of j from just left of the operand           x − Δ·i = offset
     places   = 0   number of the structural token                        x = offset
 
 In the `columns` frame a line with Δ ≥ 0 keeps its distance from the matrix's top-left corner when the matrix
 grows and one with Δ < 0 from the top-right corner (paper, Algorithm 1 and its footnote). In the `places`
-frame a line belongs to an operand and keeps its distance from that operand's end. Decoder self-attention has
-one frame: both names mean distances between steps, except that a vertical line of `places` is the start token.
+frame a line belongs to an operand and keeps its distance from that operand's end. In decoder self-attention the
+frames differ in vertical lines alone: step `offset` in `columns`, the start token in `places`. Diagonals are distances
+between steps, anti-diagonals are counted from the last step.
 """
 
 import json

@@ -26,15 +26,15 @@ class Transformer(nn.Module):
     Args:
         config: sizes and position scheme.
         vocabulary_size: tokens told apart; `Task.vocabulary_size`.
-        self_biases, cross_biases: one bias for all decoder layers, or one for each layer, or None.
+        self_biases, cross_biases: none, one bias for all decoder layers, or one for each layer.
 
     Attributes:
         history: the validations of its training, in order; empty for a model that was not trained here.
         trained_on: the task, base and form that it was trained on; empty where that is not known.
 
     Raises:
-        ValueError: the number of biases is neither one nor the number of decoder layers, or a bias is for another
-            number of heads.
+        ValueError: there are biases, but neither one nor one for each decoder layer, or a bias is for the other
+            attention or another number of heads.
     """
 
     def __init__(

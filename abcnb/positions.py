@@ -5,11 +5,11 @@ A scheme overrides what it needs of `Positions` and nothing else:
 
     source, target   vectors added to the embeddings         sinusoidal, cyclic, learned and indexed schemes
     stream           the same in a decoder-only model        sinusoidal, abacus, coupled, kinds, coupled-rows
-    turn             a change of queries and keys            rotary
+    turn, angles     a change of queries and keys            rotary
     biases           biases with parameters                  T5, KERPLE, FIRE
     relative         vectors met by the query in one layer   Shaw
     coordinates      what `relative` takes distances from    Shaw
-    draw             what training draws anew for a batch    cyclic-places, randomized, abacus, coupled
+    draw             what training draws anew for a batch    cyclic, randomized, abacus and coupled schemes
 
 Its constructor's parameters are the fields of `ModelConfig` that it reads. ALiBi learns nothing: it is a plain
 bias (`distance_biases`), handed to the model like a `LineBias`.

@@ -195,6 +195,13 @@ def small_disk(tmp_path):
     subprocess.run(["umount", folder], check=True)
 
 
+def test_a_model_that_does_not_fit_is_not_kept_in_part(small_disk, repository):
+    command = [sys.executable, "-m", "abcnb", "keep", "5cd1db9831b3", "--reports", small_disk]
+    failed = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert failed.returncode == 2 and failed.stderr.startswith(f"abcnb: expected to write {small_disk}")
+    assert list((small_disk / "models").iterdir()) == []
+
+
 def test_a_full_disk_is_one_line_and_what_was_trained_goes_on_where_there_is_room(small_disk, tmp_path):
     large = ["--set", "model.d_model=128", "--set", "model.d_ff=512", "--set", "training.steps=30"]
     command = [sys.executable, "-m", "abcnb", "fit", "successor", "vanilla", "--preset", "smoke", *large]

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -208,6 +209,28 @@ def test_the_tasks_and_the_scheme_of_the_page_on_adding_them_are_classes_that_wo
     vectors = schemes["Places"](8).source(layout)
     a, b = (layout.column_of_place[segment][1:-1] for segment in (0, 1))
     assert torch.equal(vectors[a], vectors[b]) and not torch.equal(vectors[a[0]], vectors[a[1]])
+
+
+def test_the_edits_that_a_scheme_needs_suffice(tmp_path):
+    shutil.copytree(REPOSITORY / "abcnb", tmp_path / "abcnb", ignore=shutil.ignore_patterns("__pycache__"))
+    page = (REPOSITORY / "reports" / "extending.md").read_text()
+    core, study = tmp_path / "abcnb" / "model_config.py", tmp_path / "abcnb" / "study" / "methods.py"
+    in_schemes, in_methods = re.findall(r'`("places": .*?,)`', page)
+    with (tmp_path / "abcnb" / "positions.py").open("a") as file:
+        file.write("\n\n" + python_of("reports/extending.md")[-1])
+    for file, mark, line in (
+        (core, "from abcnb.positions import (\n", "    Places,\n"),
+        (core, "SCHEMES: dict[str, type[Positions]] = {\n", f"    {in_schemes}\n"),
+        (study, "METHODS = {\n", f"    {in_methods}\n"),
+    ):
+        text = file.read_text()
+        assert text.count(mark) == 1
+        file.write_text(text.replace(mark, mark + line))
+    command = shlex.split(re.search(r"`python (-m abcnb fit addition places .*?)`", page)[1])
+    command += ["--runs", str(tmp_path / "runs")]
+    done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "runs").glob("*/metrics.json"))) == 1
 
 
 @pytest.mark.slow

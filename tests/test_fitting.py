@@ -1,10 +1,12 @@
 """Runs are trained once, resumed, and set aside where other code trained them."""
 
+import math
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
+from filelock import FileLock
 
 from abcnb import pipeline
 from abcnb.study.fingerprint import UNKNOWN, fingerprint
@@ -77,6 +79,19 @@ def test_two_processes_that_ask_at_once_train_once(tmp_path, run_python):
     assert reports[0][1:] == reports[1][1:], "both have the same file, written once"
     # Twenty steps of Vanilla and twenty of ABC: by either process, but not by both.
     assert sum(int(word[1:]) for word in (tmp_path / "log").read_text().split()) == 40
+
+
+def test_a_wait_for_another_process_is_said_and_can_be_stopped(tmp_path, capsys):
+    wanted = experiment("successor", "vanilla", "smoke")
+
+    def stop(steps, loss):
+        assert steps == 0 and math.isnan(loss)
+        raise KeyboardInterrupt
+
+    with FileLock(tmp_path / f".{wanted.digest}.lock"), pytest.raises(KeyboardInterrupt):
+        fit(wanted, tmp_path, "cpu", progress=False, listener=stop)
+    assert "another process works on" in capsys.readouterr().err
+    assert fit(wanted, tmp_path, "cpu", progress=False).metrics["steps"] == 20
 
 
 def test_a_checkpoint_of_another_experiment_is_refused(tmp_path, vanilla_run):

@@ -204,3 +204,51 @@ def test_a_cache_of_before_is_refused():
     attach(model, LINES, RULE)
     with pytest.raises(ValueError, match="expected a cache that was filled with these lines"):
         logits(model, IDS_OF[:, -1:], past_key_values=cache)
+
+
+def test_several_caches_in_use_by_turns_keep_their_own_prompts():
+    model, prompts = llama(), (encode("$12+34=")[None], encode("$1+3=")[None])
+    attach(model, LINES, RULE)
+    token = torch.tensor([[IDS["5"]]])
+    with torch.no_grad():
+        caches = [model(input_ids=ids, use_cache=True).past_key_values for ids in prompts]
+        for ids, cache in zip(prompts, caches, strict=True):
+            expected = logits(model, torch.cat([ids, token], 1))[:, -1]
+            torch.testing.assert_close(logits(model, token, past_key_values=cache)[:, -1], expected)
+
+
+def test_a_cache_that_does_not_keep_every_token_is_refused():
+    model = llama()
+    attach(model, LINES, RULE)
+    with pytest.raises(ValueError, match="got a static one: leave cache_implementation out"):
+        model.generate(IDS_OF[:, :7], max_new_tokens=4, cache_implementation="static", pad_token_id=IDS["@"])
+    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    config = transformers.MistralConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, sliding_window=8)
+    model = transformers.MistralForCausalLM(config).eval()
+    attach(model, LINES, RULE)
+    write = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": IDS["@"], "eos_token_id": None}
+    with pytest.raises(ValueError, match=r"expected a cache that keeps every token, got one of the last 8"):
+        model.generate(IDS_OF[:, :7], **write)
+    kept, uncached = (
+        model.generate(IDS_OF[:, :7], **write, **more)
+        for more in ({"past_key_values": transformers.DynamicCache()}, {"use_cache": False})
+    )
+    assert torch.equal(kept, uncached)
+
+
+def test_a_model_whose_attention_cannot_be_replaced_takes_one_bias_for_all_layers():
+    config = transformers.FalconConfig(
+        vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=False, bos_token_id=0
+    )
+    model = transformers.FalconForCausalLM(config).eval()
+    with pytest.raises(ValueError, match="for one bias per layer, got FalconForCausalLM"):
+        attach(model, (LINES, OTHER), RULE)
+    attach(model, LINES, RULE).detach()
+
+
+def test_layers_with_a_window_of_their_own_are_refused():
+    config = transformers.GPTNeoConfig(
+        vocab_size=32, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
+    )
+    with pytest.raises(ValueError, match="GPTNeoForCausalLM has layers of local attention"):
+        attach(transformers.GPTNeoForCausalLM(config).eval(), LINES, RULE)

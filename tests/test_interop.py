@@ -191,6 +191,13 @@ def test_recorded_attention_is_calibrated():
     assert attention(x, x, x)[1].shape == (8, 9, 9)  # the hooks are gone
 
 
+def test_attention_is_recorded_whose_options_are_given_by_position():
+    attention, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
+    with record_attention(attention) as weights:
+        attention(x, x, x, None, False)
+    assert weights[""].shape == (3, 2, 5, 5)
+
+
 def test_a_model_without_attention_records_nothing():
     told = "expected a model with nn.MultiheadAttention in it, got Linear"
     with pytest.raises(ValueError, match=told), record_attention(nn.Linear(2, 2)):

@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 import abcnb
@@ -22,6 +24,17 @@ def test_a_run_is_found_by_the_start_of_its_hash(vanilla_run):
     assert find_run(folder.name[:6], str(folder.parent)).folder == folder
     with pytest.raises(ValueError, match="got 'zz': no run"):
         find_run("zz", folder.parent)
+
+
+def test_a_committed_run_is_found_too_and_one_in_runs_goes_before_it(repository, tmp_path):
+    committed = repository / "reports/models/5cd1db9831b3"
+    assert find_run("5cd1db", tmp_path / "nowhere").folder == committed
+    with pytest.raises(ValueError, match=r"got '5': \d+ runs"):
+        find_run("5", tmp_path)
+    shutil.copytree(committed, tmp_path / committed.name)
+    assert find_run("5cd1db", tmp_path).folder == tmp_path / committed.name
+    (tmp_path / committed.name / "metrics.json").unlink()  # unfinished
+    assert find_run("5cd1db", tmp_path).folder == committed
 
 
 def test_what_is_no_input_is_refused(vanilla_run):

@@ -200,7 +200,7 @@ def test_written_back_outputs_are_clean_and_of_the_committed_preset(folder, tmp_
 def test_unknown_names_are_refused(folder, execution):
     with pytest.raises(ValueError, match=r"expected notebooks among 01_first, 02_second .*'7'"):
         write_reports(execution, ["7"], folder=folder)
-    with pytest.raises(ValueError, match="expected a preset among smoke, laptop, paper, decoder-only, got 'huge'"):
+    with pytest.raises(ValueError, match="expected a preset among smoke, laptop, paper, got 'huge'"):
         Execution("huge", execution.runs, execution.reports)
     with pytest.raises(ValueError, match="device"):
         Execution("smoke", execution.runs, execution.reports, "tpu")

@@ -198,7 +198,7 @@ def test_a_score_that_cannot_be_kept_is_given_all_the_same(tmp_path, monkeypatch
 
 
 def test_a_missing_folder_is_one_line(tmp_path):
-    with pytest.raises(ValueError, match=r"expected a finished run in .*nowhere, but it has no config\.json"):
+    with pytest.raises(ValueError, match=r"expected a finished run in .*nowhere, but there is no such folder"):
         load_run(tmp_path / "nowhere")
 
 

@@ -72,7 +72,7 @@ def is_running(pid):
 
 def logged_processes(folder):
     """Process numbers of the jobs that began and did not finish, from their logs."""
-    logs = [log.read_text() for log in folder.glob("runs/*/log.txt")]
+    logs = [log.read_text() for log in folder.glob("runs/logs/*.txt")]
     begun = [log.rpartition("process ")[2].split() for log in logs if "finished" not in log]
     return [int(words[0]) for words in begun if words]
 
@@ -115,7 +115,7 @@ def test_a_killed_worker_is_replaced_and_all_runs_finish(engine, serial, tmp_pat
     assert sweep.returncode == 0, errors
     assert "once more" in errors
     pd.testing.assert_frame_equal(measured(tmp_path), serial[1])
-    attempts = [log.read_text().count("started") for log in tmp_path.glob("runs/*/log.txt")]
+    attempts = [log.read_text().count("started") for log in tmp_path.glob("runs/logs/*.txt")]
     assert sorted(attempts) == [1] * 3 + [2]
 
 
@@ -128,8 +128,9 @@ def test_a_run_that_fails_twice_is_listed_with_its_log_and_the_others_go_on(tmp_
     failures = run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", THREE_DIGITS, LocalEngine(2), "cpu")
     assert len(failures) == 1 and "\n" not in failures[0]
     assert failures[0].startswith("successor vanilla seed 7: ValueError: ") and "no config.json" in failures[0]
-    assert str(folder / "log.txt") in failures[0]
-    assert (folder / "log.txt").read_text().count("Traceback") == 2
+    log = tmp_path / "runs" / "logs" / f"{broken.digest}.txt"
+    assert str(log) in failures[0]
+    assert log.read_text().count("Traceback") == 2
     assert set(read(tmp_path / "accuracy.csv")["run"]) == {e.digest for e in wanted[1:]}
 
 

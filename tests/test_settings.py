@@ -44,6 +44,7 @@ def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setti
         ("training.steps", "expected a setting of the form key=value, got 'training.steps'"),
         ("training.stepz=3", "expected a key among .*steps.*, got 'training.stepz'"),
         ("stepz=3", "expected a key among seed, base, .*, got 'stepz'"),
+        ("steps=3", r"got 'steps'; did you mean training\.steps\?"),
         ("=3", "expected a key among"),
         ("task=parity", "got 'task'"),
         ("method=rope", "got 'method'"),

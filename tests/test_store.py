@@ -52,6 +52,17 @@ def test_a_committed_run_is_used_and_evaluates_nearly_alike(tmp_path, trained, n
     assert not (reports / "models" / WANTED.digest / "evaluations.json").exists()
 
 
+def test_a_committed_run_is_used_where_nothing_can_be_written(tmp_path, trained, no_training):
+    reports = reports_with(tmp_path, trained)
+    (tmp_path / "runs").write_text("a file, where no folder can be made")
+    found = Store(tmp_path / "runs", reports, "cpu").run(WANTED)
+    assert found.folder == reports / "models" / WANTED.digest
+    assert (
+        found.biases() == trained.biases()
+        and found.model().state_dict().keys() == trained.model().state_dict().keys()
+    )
+
+
 def test_nothing_is_trained_from_a_committed_run(tmp_path, trained):
     """What is trained or measured for the tables starts from full weights, whatever a notebook used before."""
     commit_run(

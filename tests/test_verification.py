@@ -31,6 +31,14 @@ def test_a_row_that_comes_out_again_agrees(reports):
     assert len(told) == 1 and told[0].startswith("successor vanilla seed 0: ")
 
 
+def test_what_is_no_model_is_passed_over(reports):
+    (reports / "models" / ".DS_Store").touch()
+    (reports / "models" / ".5cd1db9831b3").mkdir()
+    (reports / "models" / ".5cd1db9831b3" / "metrics.json").write_text("{}")
+    assert verify(reports) == (1, [])
+    stamp_rows(reports)
+
+
 @pytest.mark.parametrize("values", [{"wrong_digits": 3, "correct": 500}, {"samples": 7}])
 def test_a_row_that_does_not_is_named_with_both_counts(reports, values):
     change(reports, **values)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from multiprocessing.synchronize import Barrier
+from threading import BrokenBarrierError
 
 import torch
 from torch import multiprocessing, nn
@@ -111,20 +112,28 @@ def step_of_all(models: list[Transformer], es: list[Experiment], device: torch.d
 
 
 def _train_in_process(e: Experiment, device: str, steps: int, barrier: Barrier) -> None:
-    torch.set_num_threads(1)
-    where = torch.device(device)
-    step = step_of(_build(e, where), e, where)
-    step()
-    _wait(where)
-    barrier.wait()
-    for _ in range(steps):
+    try:
+        torch.set_num_threads(1)
+        where = torch.device(device)
+        step = step_of(_build(e, where), e, where)
         step()
-    _wait(where)
-    barrier.wait()
+        _wait(where)
+        barrier.wait()
+        for _ in range(steps):
+            step()
+        _wait(where)
+        barrier.wait()
+    except BaseException:
+        barrier.abort()
+        raise
 
 
 def seconds_in_processes(es: list[Experiment], device: torch.device, steps: int) -> float:
-    """Seconds a step of all seeds, each trained in a process of its own on the same device."""
+    """Seconds a step of all seeds, each trained in a process of its own on the same device.
+
+    Raises:
+        ValueError: a process ended early.
+    """
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(len(es) + 1)
     workers = [context.Process(target=_train_in_process, args=(e, str(device), steps, barrier)) for e in es]
@@ -135,6 +144,10 @@ def seconds_in_processes(es: list[Experiment], device: torch.device, steps: int)
         started = time.perf_counter()
         barrier.wait(timeout=600)
         return (time.perf_counter() - started) / steps
+    except BrokenBarrierError:
+        raise ValueError(
+            f"expected memory on {device} for {len(es)} models, but a process ended early: its error is above"
+        ) from None
     finally:
         for worker in workers:
             worker.join(timeout=30)

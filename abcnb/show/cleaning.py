@@ -56,7 +56,7 @@ def read(file: Path) -> NotebookNode:
 def write(notebook: NotebookNode, file: Path) -> None:
     """Write a notebook, whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, lambda name: name.write_text(nbformat.writes(notebook) + "\n"))
+    write_atomically(file, lambda name: name.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8"))
 
 
 def _tagged(notebook: NotebookNode, tag: str) -> list[NotebookNode]:

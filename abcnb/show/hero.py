@@ -50,7 +50,8 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     _label_places(axes[0], average.layout.width)
     _label_operands(axes[1], layout.width)
     _draw_outcome(axes[2], table, task.train_length)
-    axes[0].set_title(f"Vanilla's attention, {task.train_length} digits")
+    axes[0].set_title("Vanilla's attention, averaged")
+    axes[0].set_xlabel("source token (a digit by its place)")
     axes[1].set_title(f"Its lines, extended to {WIDE} digits")
     return figure
 

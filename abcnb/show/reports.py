@@ -33,7 +33,7 @@ from abcnb.show import pages
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
 from abcnb.study import results, tables
 from abcnb.study.fingerprint import fingerprint
-from abcnb.study.methods import PRESETS
+from abcnb.study.parameters import NOTEBOOK_PRESETS
 from abcnb.study.runs import RUNS
 
 KERNEL_SECONDS, CELL_SECONDS = 120, 6 * 3600  # to start a kernel; for one cell, which may train many models
@@ -108,8 +108,8 @@ class Execution:
     live: bool = False
 
     def __post_init__(self):
-        if self.preset not in PRESETS:
-            raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {self.preset!r}")
+        if self.preset not in NOTEBOOK_PRESETS:
+            raise ValueError(f"expected a preset among {', '.join(NOTEBOOK_PRESETS)}, got {self.preset!r}")
         pick_device(self.device)
 
     def output(self, file: Path) -> Path:
@@ -249,7 +249,7 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     made["index"] = pages.index_page(documents, site, text, provenance(execution.device), figure)
     target.mkdir(parents=True, exist_ok=True)
     for name, page in made.items():
-        write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page))
+        write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page, encoding="utf-8"))
         if len(page.encode()) > pages.LARGEST:
             tqdm.write(f"warning: {name}.html has {len(page.encode()) / 1e6:.1f} MB, expected at most 3")
     return failures

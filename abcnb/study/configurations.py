@@ -113,12 +113,19 @@ def methods_page(preset: str = "laptop") -> str:
                 "# What was chosen by hand",
                 f"The frozen configuration of every method on every task at the preset `{preset}`, written by "
                 "`python -m abcnb table`. `python -m abcnb show TASK METHOD` prints one of them whole, and "
-                "`--set KEY=VALUE` changes any value. [The glossary](glossary.md) explains the words.",
+                "`--set KEY=VALUE` changes any value. Not all of them were run; [the tables](tables.md) say which. "
+                "Position coupling in rows was measured with more steps and another learning rate than stand here "
+                "([its section](results.md#products)), and `four-in-one` with the settings of "
+                "[its sweep](sweeps/four-in-one.toml). Those of the third and fourth round are on "
+                "[their page](round_three.md). [The glossary](glossary.md) explains the words.",
                 "## What each method is told",
                 "\n".join(known_to),
                 "## Every task and method",
                 "What differs between the tasks of a method is **bold**. ABC and LoRA start from the `vanilla` model "
-                "of the same task. *Width* is the number of digits that operands are padded to in training.",
+                "of the same task. *Width* is the number of digits that operands are padded to in training. Not in the "
+                "table: `abc-paper` averages the first six output rows, all others every row; and heads without lines, "
+                "and rows that no line reaches, stay open in `abc-paper` and `abc-columns`, while in `abc-places` and "
+                "`lora-abc` such a head keeps its strongest line and such a row opens the nearest end.",
                 _settings_table(preset, [name for name in TASKS if not issubclass(TASKS[name], RowTask)]),
                 "## In one stream",
                 "Decoder-only models: `multiplication`, `many-addition` and `nested`, whose outputs are written in "

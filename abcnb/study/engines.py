@@ -51,8 +51,8 @@ class Job:
 
     @property
     def log(self) -> Path:
-        """What the job printed, attempt after attempt."""
-        return self.runs / self.experiment.digest / "log.txt"
+        """What the job printed, attempt after attempt; outside of the run's folder, which `fresh` sets aside."""
+        return self.runs / "logs" / f"{self.experiment.digest}.txt"
 
     def known(self) -> list[dict]:
         """Its rows of scores, those that are measured; none where the run is unfinished or damaged."""
@@ -104,7 +104,11 @@ class Engine(Protocol):
 def _logged(job: Job, listener: Callable[[int, float], None]) -> list[dict]:
     """Work on a job with its output and a traceback in its log."""
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("a", buffering=1) as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+    with (
+        job.log.open("a", buffering=1, encoding="utf-8") as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+    ):
         print(f"{time.strftime('%F %T')} started on {socket.gethostname()}, process {os.getpid()}", file=log)
         try:
             rows = job.work(listener)

@@ -1,14 +1,16 @@
 """Training the run of an experiment: begun, resumed, or found finished; one process at a time."""
 
 import json
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from safetensors.torch import save_file
 
 import abcnb
@@ -55,7 +57,8 @@ def fit(
         device: `auto`, `cpu` or `cuda`.
         progress: show progress bars.
         listener: called a few times a second with the number of steps done since its last call and the last loss;
-            what it raises stops the training, which leaves a checkpoint.
+            what it raises stops the training, which leaves a checkpoint. While another process works on the run, it is
+            called with 0 and NaN.
         fresh: set aside a run that other code trained, and train it anew.
 
     Raises:
@@ -65,7 +68,7 @@ def fit(
     where, runs = pick_device(device), Path(runs)
     folder = runs / experiment.digest
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(runs / f".{experiment.digest}.lock"):
+    with _alone(FileLock(runs / f".{experiment.digest}.lock"), folder, listener):
         if is_finished(folder):
             _drop_checkpoint(folder)
             if not fresh or is_usable(experiment, runs, fresh):
@@ -109,6 +112,25 @@ def fit(
         write_atomically(folder / METRICS, lambda name: name.write_text(content))
         _drop_checkpoint(folder)
     return run
+
+
+@contextmanager
+def _alone(lock: FileLock, folder: Path, listener: Callable[[int, float], None] | None) -> Iterator[None]:
+    """Hold a run's lock; a wait for another process is said, and can be stopped by the listener."""
+    said = False
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            if not said:
+                print(f"Note: another process works on {folder}; this one waits for it", file=sys.stderr)
+            said = True
+            if listener:
+                listener(0, math.nan)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _drop_checkpoint(folder: Path) -> None:

@@ -99,6 +99,7 @@ CALIBRATION_OF_TASK: dict[tuple[str, str], dict] = {
 OPERANDS = "where each operand ends, and so the place of every digit"
 STRUCTURE = "that vertical lines may stand on structural tokens only, N×1's single digit among them"
 PHASES = "that a step and the digits of its place share a phase"
+COUPLED = "which output token is of the same place as which digits"
 ALIGNED = "which digits belong together (aligned form, two operands)"
 WINDOW = "which cells to open (a window written by hand)"
 
@@ -118,7 +119,7 @@ METHODS = {
         "cyclic-columns",
         "window",
         True,
-        told=(ALIGNED, WINDOW),
+        told=(ALIGNED, WINDOW, "where the last operand ends, from which phases are counted"),
     ),
     "abs-place": Method(
         "ABS window w=1, CPI T=3 over places (ours)",
@@ -163,7 +164,7 @@ METHODS = {
     "coupled": Method(
         "position coupling: one index for the digits of a place, from a random offset in training, the middle in tests",
         "coupled",
-        told=(OPERANDS, PHASES),
+        told=(OPERANDS, COUPLED),
     ),
     "lora": Method("LoRA on W_Q, W_K of the frozen Vanilla model", "sinusoidal", lora=LoRAConfig()),
     "lora-long": Method("LoRA, trained on lengths of 1 to 12 digits", "sinusoidal", lora=LoRAConfig(), long=True),

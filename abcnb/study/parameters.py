@@ -5,6 +5,7 @@ does not have as well as those that it has.
 """
 
 import ast
+import builtins
 import json
 import math
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from abcnb.devices import pick_device
-from abcnb.study.methods import PRESETS
 
+NOTEBOOK_PRESETS = ("smoke", "laptop", "paper")  # `decoder-only` is shown by notebooks, not asked for
 # The least that a whole number may be; what is not named may be 0.
 AT_LEAST_ONE = ("samples", "steps", "steps_with_lines", "longest")
 INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the one with the defaults
@@ -34,18 +35,37 @@ def checked(namespace: dict[str, Any]) -> dict[str, Any]:
         ValueError: a parameter that the notebook does not have, a value of another kind or out of range, a device
             that this machine does not have, or a folder of reports that is not there.
     """
-    declared = namespace.get("__annotations__", {})
-    for name in _injected(namespace.get("In", [])):
+    cells = namespace.get("In", [])
+    declared = namespace.get("__annotations__") or _declared(cells)
+    for name in _injected(cells):
         if name not in declared:
             raise ValueError(f"expected a parameter among {', '.join(declared)}, got {name!r}")
     found = {name: _value(name, namespace[name], kind) for name, kind in declared.items()}
     if "device" in found:
         pick_device(found["device"])
-    if found.get("preset", "laptop") not in PRESETS:
-        raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {found['preset']!r}")
+    if found.get("preset", "laptop") not in NOTEBOOK_PRESETS:
+        raise ValueError(f"expected a preset among {', '.join(NOTEBOOK_PRESETS)}, got {found['preset']!r}")
     if found.get("reports_dir") and not Path(found["reports_dir"]).is_dir():
         raise ValueError(f"expected reports_dir as a folder that is there, got {found['reports_dir']!r}")
     return found
+
+
+def _declared(cells: Sequence[str]) -> dict[str, type]:
+    """The names that the first cell of parameters declares, with their types: from Python 3.14 on a notebook's
+    variables do not have them, since IPython compiles each statement of a cell by itself."""
+    for cell in cells:
+        parts = [part for part in _parsed(cell) if isinstance(part, ast.AnnAssign)]
+        if parts:
+            return {part.target.id: getattr(builtins, ast.unparse(part.annotation)) for part in parts}
+    return {}
+
+
+def _parsed(cell: str) -> list[ast.stmt]:
+    """The statements of a cell; none where it has magics or shell commands."""
+    try:
+        return ast.parse(cell).body
+    except SyntaxError:
+        return []
 
 
 def _injected(cells: Sequence[str]) -> list[str]:
@@ -84,8 +104,12 @@ def _converted(value: Any, kind: type) -> Any:
     return found
 
 
-def seed_list(seeds: int | str | list[int]) -> list[int]:
+def seed_list(seeds: int | str | list[int], what: str = "seeds") -> list[int]:
     """Seeds as a list: of one, of several, or of the text of a list, which is what `papermill -p` passes.
+
+    Args:
+        seeds: the list, its text, or a single one.
+        what: what the numbers are, for the message.
 
     Raises:
         ValueError: not a list of whole numbers of at least 0.
@@ -96,7 +120,7 @@ def seed_list(seeds: int | str | list[int]) -> list[int]:
     except (json.JSONDecodeError, TypeError):
         found = []
     if not found or not all(type(seed) is int and seed >= 0 for seed in found):
-        raise ValueError(f"expected seeds as a list of whole numbers such as [0, 1], got {seeds!r}")
+        raise ValueError(f"expected {what} as a list of whole numbers such as [0, 1], got {seeds!r}")
     return found
 
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from abcnb.decoding import greedy_decode
 from abcnb.devices import pick_device
-from abcnb.study.runs import RUNS, Run, load_run
+from abcnb.study.runs import RUNS, Run, is_finished, load_run
+from abcnb.study.store import REPORTS
 from abcnb.tokens import decode
 
 
@@ -34,19 +35,24 @@ class Prediction(NamedTuple):
 
 
 def find_run(run: str | Path, runs: Path | str = RUNS) -> Run:
-    """A run by its folder, or by the start of its hash.
+    """A run by its folder, or by the start of its hash, in `runs` or among the committed models.
 
     Raises:
         ValueError: there is none, or there are several.
     """
     if Path(run).is_dir() or len(Path(run).parts) != 1:
         return load_run(run)
-    runs = Path(runs)
-    found = [folder for folder in runs.iterdir() if folder.name.startswith(str(run))] if runs.is_dir() else []
+    places = [place for place in (REPORTS / "models", Path(runs)) if place.is_dir()]
+    folders = [folder for place in places for folder in place.iterdir() if folder.name.startswith(str(run))]
+    # Of a run in both places the one in `runs`, whose weights are not rounded, unless it is unfinished.
+    found = {folder.name: folder for folder in sorted(folders, key=is_finished)}
     if len(found) != 1:
         some = "no run" if not found else f"{len(found)} runs"
-        raise ValueError(f"expected a run's folder or the start of one's hash in {runs}, got {str(run)!r}: {some}")
-    return load_run(found[0])
+        raise ValueError(
+            f"expected a run's folder, or the start of one's hash in {runs} or {REPORTS / 'models'}, "
+            f"got {str(run)!r}: {some}"
+        )
+    return load_run(*found.values())
 
 
 def predict(run: Run | str | Path, text: str | int, device: str = "auto") -> Prediction:

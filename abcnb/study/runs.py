@@ -279,6 +279,8 @@ def load_run(folder: Path | str) -> Run:
         ValueError: the folder is missing, unfinished, damaged, or not a run.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"expected a finished run in {folder}, but there is no such folder")
     missing = [name for name in (CONFIG, METRICS, WEIGHTS) if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"expected a finished run in {folder}, but it has no {missing[0]}")

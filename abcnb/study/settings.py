@@ -48,7 +48,9 @@ def _set(content: dict, key: str, text: str) -> None:
             raise ValueError(f"expected a key among {_keys(content)}, got {key!r}")
         content = content[parent]
     if name not in content or name in LABELS:
-        raise ValueError(f"expected a key among {_keys(content)}, got {key!r}")
+        inside = [f"{part}.{name}" for part, of in content.items() if isinstance(of, dict) and name in of]
+        hint = f"; did you mean {' or '.join(inside)}?" if inside else ""
+        raise ValueError(f"expected a key among {_keys(content)}, got {key!r}{hint}")
     current = content[name]
     if current is None or isinstance(current, dict):
         inner = f" such as {name}.{next(iter(current))}" if current else ""

@@ -41,23 +41,27 @@ def commit_run(run: Run, models: Path) -> Path:
 
     Raises:
         ValueError: its averaged attention is damaged.
+        OSError: the folder cannot be written to, or its disk is full; nothing is left of it.
     """
     if (run.folder / ATTENTION).exists():
         run.attention()  # refuses a damaged one
     target, temporary = models / run.experiment.digest, models / f".{run.experiment.digest}"
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    for file in run.folder.glob("*.json"):
-        if file.name != "evaluations.json":
-            shutil.copy(file, temporary)
-    halved = {name: value.half() for name, value in load_file(run.folder / WEIGHTS).items()}
-    save_file(halved, temporary / WEIGHTS)
-    metrics = json.dumps(run.metrics | {"content": content_hash(temporary, run.experiment)}, indent=1)
-    (temporary / METRICS).write_text(metrics)
-    if (run.folder / ATTENTION).exists():
-        shutil.copy(run.folder / ATTENTION, temporary)
-    shutil.rmtree(target, ignore_errors=True)
-    temporary.rename(target)
+    try:
+        temporary.mkdir(parents=True)
+        for file in run.folder.glob("*.json"):
+            if file.name != "evaluations.json":
+                shutil.copy(file, temporary)
+        halved = {name: value.half() for name, value in load_file(run.folder / WEIGHTS).items()}
+        write_atomically(temporary / WEIGHTS, lambda name: save_file(halved, name))
+        metrics = json.dumps(run.metrics | {"content": content_hash(temporary, run.experiment)}, indent=1)
+        (temporary / METRICS).write_text(metrics)
+        if (run.folder / ATTENTION).exists():
+            shutil.copy(run.folder / ATTENTION, temporary)
+        shutil.rmtree(target, ignore_errors=True)
+        temporary.rename(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
@@ -68,7 +72,7 @@ def _adopt(committed: Path, folder: Path) -> None:
         if file.name not in (METRICS, WEIGHTS):
             shutil.copy(file, folder)
     weights = {name: value.float() for name, value in load_file(committed / WEIGHTS).items()}
-    save_file(weights, folder / WEIGHTS)
+    write_atomically(folder / WEIGHTS, lambda name: save_file(weights, name))
     run = load_run(committed)
     metrics = run.metrics | {"weights": "rounded to half precision", COPY_OF: run.metrics["content"]}
     metrics["content"] = content_hash(folder, run.experiment)
@@ -139,11 +143,14 @@ class Store:
             self._say({run.code})
             return run
         folder = self.runs / ROUNDED / experiment.digest
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / f".{experiment.digest}.lock"):
-            if not _is_copy(folder, self._committed(experiment)):
-                shutil.rmtree(folder, ignore_errors=True)
-                _adopt(self._committed(experiment), folder)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder.parent / f".{experiment.digest}.lock"):
+                if not _is_copy(folder, self._committed(experiment)):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    _adopt(self._committed(experiment), folder)
+        except OSError:  # a place that cannot be written to: then nothing is remembered
+            folder = self._committed(experiment)
         run = run_of(experiment, folder)
         self._say({run.code})
         return run

@@ -65,7 +65,7 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
         ValueError: no such file, not TOML, an unknown or missing key, or a value that no experiment can have.
     """
     try:
-        content = tomllib.loads(file.read_text())
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"expected a sweep file, got {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

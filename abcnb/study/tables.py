@@ -90,7 +90,9 @@ def markdown(table: pd.DataFrame) -> str:
 
 def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
     """`beside_published` of a test set as Markdown."""
-    shown = views.beside_published(table[table["test_set"] == test_set], lengths, test_set == "random")
+    shown = views.beside_published(
+        table[table["test_set"] == test_set], lengths, test_set == "random"
+    ).reset_index()
     return markdown(shown.assign(seeds=shown["seeds"].map(lambda count: ONE if count == 1 else count)))
 
 
@@ -125,7 +127,10 @@ def overview(table: pd.DataFrame) -> str:
         f"{together['samples'].max():,} samples, on {_hardware(together)}. {'. '.join(map(_seeds_of, chosen))}."
     )
     if any(map(_is_of_the_papers_models, chosen)):
-        text += " Published numbers stand in parentheses."
+        text += (
+            " Published numbers stand in parentheses: beside `abs-place` that of the paper's *+ T=3*, and beside "
+            "`abc-columns` and `abc-places` that of its ABC."
+        )
     text = " ".join(filter(None, [text, older(set(together["code"]), "`--fresh`", "these rows")]))
     return f"{text}\n\n{markdown(pd.concat(parts).fillna(''))}"
 
@@ -137,23 +142,20 @@ def _short_name(group: pd.DataFrame) -> str:
 def _seeds_of(group: pd.DataFrame) -> str:
     name, seeds, preset = _short_name(group), _ranges(set(group["seed"])), group["preset"].iloc[0]
     if not _round(group):
-        return f"Rows of {name} have seeds {seeds}"
+        some = group.groupby(["task", "method"])["seed"].nunique().min() < group["seed"].nunique()
+        return f"Rows of {name} have seeds {seeds}{', or the first of them' if some else ''}"
     return f"Those of the {name} (`{preset}`) have seeds {seeds}, opened once after everything was fixed"
 
 
 def zeros_in_one_row(table: pd.DataFrame, baseline: str = "vanilla") -> pd.DataFrame:
-    """The table of `by_task` with the methods that have 0% on every task, the baseline aside, in one row.
-
-    One of which something else was published keeps its own row; a published zero of any of the others is shown.
-    """
+    """The table of `by_task`, its unpublished methods that have 0% on every task (not the baseline) in one row."""
     tasks = [name for name in table.columns if name in PUBLISHED]
-    zeros = table[table[tasks].isin(["0.00", "0.00 (0)"]).all(axis=1) & (table["method"] != baseline)]
+    zeros = table[(table[tasks] == "0.00").all(axis=1) & (table["method"] != baseline)]
     if len(zeros) < 2:
         return table
     one = zeros.iloc[0].copy()
     one["method"] = ", ".join(zeros["method"])
     one["seeds"] = " to ".join(sorted(set(zeros["seeds"])))
-    one[tasks] = zeros[tasks].max()
     rest = table.drop(index=zeros.index[1:])
     rest.loc[zeros.index[0]] = one
     return rest
@@ -244,7 +246,9 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
             known = group[(group["test_set"] == test_set) & (group["worst_kind"] != "")]
             if len(known):
                 worst = min(known.itertuples(), key=lambda found: float(found.worst_percent))
-                row[title] = f"{worst.worst_kind}: {percent(float(worst.worst_percent))}"
+                kind = worst.worst_kind.replace("all", "every digit the largest")
+                exact = float(worst.worst_percent)
+                row[title] = "100 in each" if exact == 100 else f"{kind}: {percent(exact)}"
         rows.append(row)
     return pd.DataFrame(rows).fillna("not known")
 
@@ -343,9 +347,9 @@ def write_table(text: str, document: Path) -> None:
     Raises:
         ValueError: the document has no such marks.
     """
-    before, begins, rest = document.read_text().partition(TABLE_BEGINS)
+    before, begins, rest = document.read_text(encoding="utf-8").partition(TABLE_BEGINS)
     _, ends, after = rest.partition(TABLE_ENDS)
     if not begins or not ends:
         raise ValueError(f"expected the marks {TABLE_BEGINS} and {TABLE_ENDS} in {document}")
     whole = f"{before}{TABLE_BEGINS}\n{text}\n{TABLE_ENDS}{after}"
-    write_atomically(document, lambda name: name.write_text(whole))
+    write_atomically(document, lambda name: name.write_text(whole, encoding="utf-8"))

@@ -44,7 +44,7 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
     table = results.read(reports / "results" / "accuracy.csv")
     development = results.read(reports / "results" / "development.csv")
     agreed, disagreements = 0, []
-    for folder in sorted((reports / "models").iterdir()):
+    for folder in sorted(file.parent for file in (reports / "models").glob(f"[!.]*/{METRICS}")):
         run = load_run(folder)
         e, rows = run.experiment, table[table["run"] == folder.name]
         if rows.empty and (development["run"] == folder.name).any():
@@ -86,7 +86,7 @@ def stamp_rows(reports: Path) -> int:
                 table: pd.DataFrame = results.read(file, content).assign(code=code)
                 write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
                 count += len(table)
-    for file in sorted((reports / "models").glob(f"*/{METRICS}")):
+    for file in sorted((reports / "models").glob(f"[!.]*/{METRICS}")):
         metrics = json.dumps(json.loads(file.read_text()) | {"code": code}, indent=1)
         write_atomically(file, lambda target, metrics=metrics: target.write_text(metrics))
     return count

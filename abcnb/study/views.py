@@ -21,7 +21,7 @@ def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
-    """Measured beside published: one row per task and method, one column per length.
+    """Measured beside published: one row per task and method (its index) and settings, one column per length.
 
     A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`. Where a
     row has several seeds and a cell one, the cell says so. Of a single sample, which is right or wrong, a cell counts
@@ -33,12 +33,13 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
         lengths: in digits.
         with_published: leave the published number out of the cells where False.
     """
-    rows, names = [], ["task", "method"]
+    names = ["task", "method"]
     if "preset" in table and table["preset"].nunique() > 1:
         names.append("preset")
-    for group_names, group in table.groupby(row_names(names, table), sort=False):
+    rows, names = [], row_names(names, table)
+    for group_names, group in table.groupby(names, sort=False):
         seeds, preset = group["seed"].nunique(), group["preset"].iloc[0] if "preset" in group else ""
-        row = dict(zip(row_names(names, table), group_names, strict=True)) | {"seeds": seeds}
+        row = dict(zip(names, group_names, strict=True)) | {"seeds": seeds}
         for length in lengths:
             at = group[group["length"] == length]
             if len(at) and (at["samples"] == 1).all():
@@ -47,7 +48,7 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
             known = published(row["task"], row["method"], length, preset) if with_published else None
             row[str(length)] = cell(exact_match(at), known, seeds > 1)
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=[*names, "seeds", *map(str, lengths)]).set_index(["task", "method"])
 
 
 TITLES = {

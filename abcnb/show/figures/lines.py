@@ -85,11 +85,11 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
             mine["step"], mine["share"], color=PALETTE[0], marker="o", markersize=4, label="attention on its place"
         )
         axis.plot(mine["step"], mine["correct"], color=PALETTE[1], marker="s", markersize=4, label="digit correct")
-        axis.axvline(train_length - 0.5, linestyle=":", color="0.4")
+        axis.axvline(train_length - 0.5, linestyle=":", color="0.4", label="end of the training places")
         axis.set(xlabel="output step (place)", title=f"{length} digits", ylim=(-3, 103))
     axes[0][0].set_ylabel("percent")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=3)
     figure.suptitle(title)
     sns.despine(figure)
     return figure

@@ -19,6 +19,8 @@ from abcnb.tasks import Batch, Task
 from abcnb.tokens import decode
 from abcnb.training_data import TrainingData
 
+MOST_STEPS = 300  # of an output whose whole attention is kept
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -55,6 +57,10 @@ def answer(model: Transformer, data: TrainingData, text: str) -> Answer:
     batch = data.task.batch(data.task.widened(data.task.parse(text), data.width), data.form)
     layout = batch.layout.to(model.device)
     source, steps = batch.source.to(model.device), batch.target.shape[1]
+    if steps > MOST_STEPS:
+        raise ValueError(
+            f"expected an output of at most {MOST_STEPS} tokens, got {steps:,}; predict() has no such limit"
+        )
     written = greedy_decode(model, source, layout, steps)
     recording = record(model, Batch(source, written, layout))
     return Answer(

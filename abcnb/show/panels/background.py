@@ -4,6 +4,7 @@ One panel of a process trains at a time, since trainings draw from the same glob
 builds or trains a model meanwhile draws from it too; the retrained model is then another one, but no worse.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -105,7 +106,8 @@ class BackgroundTraining(threading.Thread):
         left = ""
         if done > before and len(self._heard) > 1:
             left = f", {time_left((now - first) / (done - before) * max(0, self._total - done))} left"
-        self._on_progress(done, self._total, f"step {done} of {self._total}, loss {loss:.3f}{left}")
+        text = f"step {done} of {self._total}, loss {loss:.3f}{left}"
+        self._on_progress(done, self._total, "another process trains this model" if math.isnan(loss) else text)
         self._heed()
 
     def _heed(self) -> None:

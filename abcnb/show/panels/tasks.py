@@ -125,8 +125,9 @@ class TasksPanel(Panel):
         rows["kind"] = (found.kinds, [KINDS[kind][1] for kind in found.kinds])
         width = max(map(max, found.places))
         for operand, places in enumerate(found.places, 1):
-            texts = ["" if p == NO_PLACE else str(p).replace("-", "−") for p in places]
-            rows[f"place in operand {operand}"] = (texts, [shade(p + 1, width + 1) for p in places])
+            drawn = places[:MOST_TOKENS]
+            texts = ["" if p == NO_PLACE else str(p).replace("-", "−") for p in drawn]
+            rows[f"place in operand {operand}"] = (texts, [shade(p + 1, width + 1) for p in drawn])
         legend = {f"{key} {name}": colour for key, (name, colour) in used.items()}
         steps = {"output step": ([str(i) for i in range(len(found.target))], [None] * len(found.target))}
         steps["decoder input"] = (found.fed, ["0.9"] * len(found.fed))
