@@ -213,9 +213,9 @@ class Attached:
 
     def _remember(self, model: nn.Module, args: tuple, output: object) -> None:
         """After each forward pass: whose prompt its cache holds, since several may be in use by turns."""
-        cache = getattr(output, "past_key_values", None)
-        if cache is not None:
-            setattr(cache, _FILLED, (self, self.prompt))
+        for part in output if isinstance(output, tuple) else output.values():
+            if hasattr(part, "get_seq_length"):
+                setattr(part, _FILLED, (self, self.prompt))
 
 
 def _register() -> None:

@@ -143,9 +143,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
         if isinstance(module, nn.MultiheadAttention):
 
             def ask(module, args, kwargs):
-                named = dict(
-                    zip(signature(nn.MultiheadAttention.forward).parameters, (module, *args), strict=False)
-                )
+                named = signature(nn.MultiheadAttention.forward).bind_partial(module, *args).arguments
                 del named["self"]
                 return (), named | kwargs | {"need_weights": True, "average_attn_weights": False}
 

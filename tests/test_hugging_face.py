@@ -211,7 +211,10 @@ def test_several_caches_in_use_by_turns_keep_their_own_prompts():
     attach(model, LINES, RULE)
     token = torch.tensor([[IDS["5"]]])
     with torch.no_grad():
-        caches = [model(input_ids=ids, use_cache=True).past_key_values for ids in prompts]
+        caches = [
+            model(input_ids=ids, use_cache=True, return_dict=as_dict)[1]
+            for ids, as_dict in zip(prompts, (True, False), strict=True)
+        ]
         for ids, cache in zip(prompts, caches, strict=True):
             expected = logits(model, torch.cat([ids, token], 1))[:, -1]
             torch.testing.assert_close(logits(model, token, past_key_values=cache)[:, -1], expected)

@@ -37,6 +37,9 @@ def test_what_is_no_model_is_passed_over(reports):
     (reports / "models" / ".5cd1db9831b3" / "metrics.json").write_text("{}")
     assert verify(reports) == (1, [])
     stamp_rows(reports)
+    (reports / "models" / "5cd1db9831b3").mkdir()  # a model, without its files
+    with pytest.raises(ValueError, match="5cd1db9831b3, but it has no config"):
+        verify(reports)
 
 
 @pytest.mark.parametrize("values", [{"wrong_digits": 3, "correct": 500}, {"samples": 7}])

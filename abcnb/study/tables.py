@@ -1,5 +1,6 @@
 """The tables of the measured results, as Markdown: for the README, the results page and the reproduction."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -246,7 +247,7 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
             known = group[(group["test_set"] == test_set) & (group["worst_kind"] != "")]
             if len(known):
                 worst = min(known.itertuples(), key=lambda found: float(found.worst_percent))
-                kind = worst.worst_kind.replace("all", "every digit the largest")
+                kind = re.sub(r"\ball$", "every digit the largest", worst.worst_kind)
                 exact = float(worst.worst_percent)
                 row[title] = "100 in each" if exact == 100 else f"{kind}: {percent(exact)}"
         rows.append(row)

@@ -44,7 +44,7 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
     table = results.read(reports / "results" / "accuracy.csv")
     development = results.read(reports / "results" / "development.csv")
     agreed, disagreements = 0, []
-    for folder in sorted(file.parent for file in (reports / "models").glob(f"[!.]*/{METRICS}")):
+    for folder in sorted(f for f in (reports / "models").glob("[!.]*") if f.is_dir()):
         run = load_run(folder)
         e, rows = run.experiment, table[table["run"] == folder.name]
         if rows.empty and (development["run"] == folder.name).any():
