@@ -118,7 +118,7 @@ def fit_command(
     task: Annotated[str, typer.Argument(help=", ".join(TASKS))],
     method: Annotated[str, typer.Argument(help=_METHOD_HELP)],
     preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
-    seed: Annotated[int, typer.Option(help="Of initialisation and batches.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of initialization and batches.")] = 0,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change one setting, e.g. --set training.steps=200; repeatable."),
@@ -148,7 +148,7 @@ def show_command(
     task: Annotated[str, typer.Argument(help=", ".join(TASKS))],
     method: Annotated[str, typer.Argument(help=_METHOD_HELP)],
     preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
-    seed: Annotated[int, typer.Option(help="Of initialisation and batches.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of initialization and batches.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Change one setting, as for fit.")] = None,
 ):
     """Print the resolved configuration of a method on a task, as `fit --set` takes it."""

@@ -8,7 +8,7 @@ Two frames. `columns` is the paper's Algorithm 1: lines over matrix columns, anc
 (Δ ≥ 0) or the top-right one (Δ < 0). `places` is ours: it is told where each operand ends, and follows a
 diagonal within an operand; which lines matter is still found from attention alone.
 
-Source: paper, appendix D steps 1 to 3 and Algorithm 1. Read as meant, not as printed: it normalises Ã_tmp
+Source: paper, appendix D steps 1 to 3 and Algorithm 1. Read as meant, not as printed: it normalizes Ã_tmp
 (not Ã), `size` restarts for each cell, and a negative Δ aligns the top-right corners (a shift by N − n).
 """
 

@@ -2,7 +2,7 @@
 
     scores = Q Kᵀ / √d_head + bias        weights = softmax(scores)        output = weights V
 
-Layers normalise before each block (pre-norm), which the paper leaves open.
+Layers normalize before each block (pre-norm), which the paper leaves open.
 
 Source: Vaswani et al. 2017; paper, equation 2 (bias added to the scores).
 """
@@ -217,7 +217,7 @@ class DecoderLayer(nn.Module):
     def attend(
         self, x, normed, rows, keys_values, steps, memory=None, columns=None, biases=(None, None), recording=None
     ) -> torch.Tensor:
-        """The layer from where the keys and values of all its steps are known; `normed` is x, normalised."""
+        """The layer from where the keys and values of all its steps are known; `normed` is x, normalized."""
         ask = recording and (recording.what, recording.self_attention)
         x = x + self.dropout(self.self_attention(normed, rows, keys_values, steps, biases[0], ask))
         if self.crossing:

@@ -64,12 +64,12 @@ def new_model(
     adapted: dict[str, torch.Tensor] | None = None,
     lora: LoRAConfig | None = None,
 ) -> Transformer:
-    """A freshly initialised model, the same for the same seed; the global generator is left as it was.
+    """A freshly initialized model, the same for the same seed; the global generator is left as it was.
 
     Args:
         task: whose tokens it tells apart.
         config: sizes and positions.
-        seed: of the initialisation.
+        seed: of the initialization.
         biases: of self- and of cross-attention.
         adapted, lora: the weights of a trained model, which are frozen, and the adapters that it gets.
 
@@ -135,7 +135,7 @@ def interpolate(
         data: what it is trained on.
         model: sizes and positions.
         training: steps, batch size, learning rate.
-        seed: of initialisation, batches and dropout.
+        seed: of initialization, batches and dropout.
         **watch: `progress`, `label`, `on_validation`, `on_step`, `folder`, `owner`, as of `training.train`.
 
     Returns:

@@ -259,7 +259,7 @@ def test_by_column_a_digit_has_another_bias_at_another_width(kind):
         assert [torch.equal(narrow[..., i], wide[..., i]) for i in range(2)] == same
 
 
-def test_fire_is_normalised_by_the_coordinate_that_the_distance_is_taken_from():
+def test_fire_is_normalized_by_the_coordinate_that_the_distance_is_taken_from():
     """With f(x) = x, c = 1 and L = 4; `$a6…a1&` has the columns 0 to 7."""
     rows, layout = torch.tensor([2]), unary_layout(6)
     for cross_distance, coordinate in (("left", 1), ("right", 6), ("places", 5)):

@@ -1,6 +1,6 @@
 import pandas as pd
 
-from abcnb.show.folded import Folded, at_a_glance
+from abcnb.show.folded import Folded, at_a_glance, in_words
 from abcnb.study import views
 from tests.made_up import made_up
 
@@ -31,3 +31,10 @@ def test_the_table_at_a_glance_has_means_over_seeds_and_says_what_was_not_run():
     assert shown.data.loc["abs-place", ("addition", "random")] == 95
     html = shown.to_html()
     assert html.count("not run") == 5 and ">95.00<" in html and "background-color" in html
+
+
+def test_a_table_of_words_is_aligned_left_and_the_same_each_time():
+    table = pd.DataFrame({"cited from": ["a <b>"], 6: [99.5]}, index=pd.Index(["addition"], name="task"))
+    html = in_words(table).to_html()
+    assert html == in_words(table).to_html() and "text-align: left" in html
+    assert ">99.5<" in html and ">addition<" in html and ">task<" not in html

@@ -226,7 +226,7 @@ def test_rows_that_reproduce_are_close_at_every_published_length():
     rows += [made_up("successor", "rope", 0, 6, 40), made_up("successor", "rope", 0, 10, 3)]
     found = tables.reproduction(pd.DataFrame(rows)).set_index("task").loc["successor"]
     assert found["reproduces"] == "abs-nope"
-    assert found["does not"] == "abs-cpi (98.50 for 100 at 60), rope (40.00 for 100 at 6)"
+    assert found["does not"] == "abs-cpi (98.50 at 60, published 100), rope (40.00 at 6, published 100)"
     assert "abs-sinusoidal" in found["not run"] and "abc-paper" in found["not run"]
 
 

@@ -1,5 +1,6 @@
-"""Tables for a page: long ones folded away until a reader opens them, and one whose cells are coloured."""
+"""Tables for a page: long ones folded away until a reader opens them, one whose cells are coloured, those of words."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -49,3 +50,10 @@ def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Sty
     styled = means.style.format(percent, na_rep="not run")
     styled = styled.background_gradient(COLOURMAP, axis=None, vmin=0, vmax=100)
     return styled.highlight_null(props="background-color: #eef0f2; color: #57606a").set_uuid("at-a-glance")
+
+
+def in_words(table: pd.DataFrame) -> Styler:
+    """A table whose cells are texts, aligned on the left, where pandas would align them on the right."""
+    name = "-".join(re.sub(r"\W", "-", str(column)) for column in table.columns)
+    left = [{"selector": "th, td", "props": "text-align: left; vertical-align: top"}]
+    return table.rename_axis(None).style.format(str).set_table_styles(left).set_uuid(name)

@@ -1,4 +1,4 @@
-"""The fingerprint of the code that determines a number, so that a stale number can be recognised.
+"""The fingerprint of the code that determines a number, so that a stale number can be recognized.
 
 It is a hash of the syntax of the modules below: comments, docstrings and layout change nothing, every other change
 does. A run keeps it, and so does every row of the CSV files.

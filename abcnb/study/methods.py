@@ -55,7 +55,7 @@ class Method:
 
 
 # The paper's Algorithm 1 in its own frame. Where its text and the authors' code disagree it takes what runs:
-# weights after the softmax, line sums, the threshold before normalising (see CalibrationConfig), and the code's
+# weights after the softmax, line sums, the threshold before normalizing (see CalibrationConfig), and the code's
 # anti-diagonals alone for cross-attention: a vertical line over columns stays where it was when the input grows
 # (Parity, seed 10, ten digits: 0% with verticals and diagonals, 100% without). The text's κ of 4.5 and 0.87 was
 # meant for matrices of 62 × 125; on those of short sequences it keeps too few lines (seed 10: N×1 does not even

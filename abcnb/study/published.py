@@ -115,12 +115,12 @@ CHOICES = (
         "output rows that ABC reads",
         "all",
         "the first 6",
-        "all (`abc-paper`: the first 6)",
+        "all (abc-paper: the first 6)",
         ("calibration.directions_cross=-1,0,1 calibration.directions_self=-1,0,1 calibration.rows=0",),
     ),
     Choice("a line's strength", "mean", "sum", "sum", ("calibration.statistic=mean calibration.min_support=0.0",)),
     Choice(
-        "threshold", "normalise, then cut", "cut", "cut, then normalise", ("calibration.threshold_on=centred",)
+        "threshold", "normalize, then cut", "cut", "cut, then normalize", ("calibration.threshold_on=centred",)
     ),
     Choice(
         "κ, cross and self",

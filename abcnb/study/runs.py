@@ -51,7 +51,7 @@ ATTENTION = "attention.safetensors"
 
 
 def new_model(experiment: Experiment, biases: Biases, adapted: dict | None = None) -> Transformer:
-    """A freshly initialised model of an experiment. `adapted`: the weights that LoRA freezes."""
+    """A freshly initialized model of an experiment. `adapted`: the weights that LoRA freezes."""
     e = experiment
     return pipeline.new_model(e.get_task(), e.model, e.seed, biases, adapted, e.lora)
 
@@ -257,7 +257,7 @@ def _score(content: dict) -> Score:
 
 
 def content_hash(folder: Path, experiment: Experiment) -> str:
-    """Hash an experiment with its weights, so that metrics and scores of another run are recognised."""
+    """Hash an experiment with its weights, so that metrics and scores of another run are recognized."""
     weights = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
     return hashlib.sha256(f"{experiment.digest} {weights}".encode()).hexdigest()[:16]
 

@@ -258,8 +258,8 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
     """Which of the paper's rows come out here: one row per task, its methods sorted by whether they do.
 
     A row reproduces where the mean over the seeds is within `CLOSE` points of every published number. One that misses
-    some is shown with its widest gap, as `measured for published at length`. One that has been within them so far, but
-    not been run at every published length, counts as not run.
+    some is shown with its widest gap, as `measured at length, published number`. One that has been within them so far,
+    but not been run at every published length, counts as not run.
 
     Args:
         table: rows of one of `groups`.
@@ -275,7 +275,7 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
                 at = mine[mine["length"] == length]
                 if len(at):
                     mean = views.exact_match(at).mean()
-                    gaps.append((abs(mean - number), f"{percent(mean)} for {number:g} at {length}"))
+                    gaps.append((abs(mean - number), f"{percent(mean)} at {length}, published {number:g}"))
             if gaps and max(gaps)[0] > CLOSE:
                 found["does not"].append(f"{method} ({max(gaps)[1]})")
             else:
