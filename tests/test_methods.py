@@ -104,7 +104,7 @@ def test_no_two_methods_are_the_same_experiment():
             "expected a preset among smoke, laptop, paper, decoder-only, got 'desktop'",
         ),
         (("addition", "vanilla", "smoke", -1), "expected a seed of at least 0, got -1"),
-        (("multiplication", "rope"), "a method among vanilla, .* for multiplication at laptop, got 'rope'"),
+        (("multiplication", "rpe"), "a method among vanilla, .* for multiplication at laptop, got 'rpe'"),
         (("multiplication", "vanilla", "paper"), "preset smoke or laptop for multiplication, got 'paper'"),
         (("addition", "abs-cpi", "decoder-only"), "for addition at decoder-only, got 'abs-cpi'"),
     ],

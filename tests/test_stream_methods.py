@@ -78,7 +78,7 @@ def test_own_token_in_the_first_layer(shared_runs):
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="expected preset smoke, laptop or paper for parity-classification"):
         experiment("parity-classification", "vanilla", "decoder-only")
-    assert not has("multiplication", "rope") and has("addition", "rope", "decoder-only")
+    assert not has("multiplication", "rpe") and has("multiplication", "rope")
     plain = experiment("multiplication", "vanilla")
     for settings in (["model.architecture=encoder-decoder"], ["train_numbers=mixed"], ["width=7"]):
         with pytest.raises(ValueError):

@@ -5,7 +5,7 @@ Protocol: chosen on development seeds by tests of at most 12 digits (12 × 12, 1
 (second round, seeds 13 to 15) and on lists in lists (seed 10 alone), and `abs-place` on products and on lists in lists
 (seed 10 alone). Of the position schemes at `decoder-only` the learning rate was chosen, on Addition and seed 10
 (`stream-rivals-development.toml`), and of position coupling in rows on seeds 10 and 13 (`coupled-development.toml`; the
-rate is in `coupled.toml`). `nope` in rows has not been run.
+rate is in `coupled.toml`); the other schemes in rows have the rate that they have on Addition (`row-rivals.toml`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,22 +26,26 @@ class StreamMethod:
     bias: str = "none"
 
 
-# Methods in one stream. For outputs in rows the kind of the step is told wherever lines or couplings are.
-IN_ROWS = {
-    "vanilla": StreamMethod("sinusoidal"),
-    "nope": StreamMethod("none"),
-    "coupled": StreamMethod("coupled-rows"),
-    "abs-place": StreamMethod("kinds", "by-hand"),
-    "abc-places": StreamMethod("kinds", "calibrated"),
-}
-OF_ONE_ROW = {
-    "vanilla": StreamMethod("sinusoidal"),
+# Position schemes as they were published, for any task in one stream.
+SCHEMES = {
     "nope": StreamMethod("none"),
     "alibi": StreamMethod("none", "alibi"),
     "rope": StreamMethod("rotary"),
     "t5": StreamMethod("t5"),
     "fire": StreamMethod("fire"),
     "abacus": StreamMethod("abacus"),
+}
+# Methods in one stream. For outputs in rows the kind of the step is told wherever lines or couplings are.
+IN_ROWS = {
+    "vanilla": StreamMethod("sinusoidal"),
+    **SCHEMES,
+    "coupled": StreamMethod("coupled-rows"),
+    "abs-place": StreamMethod("kinds", "by-hand"),
+    "abc-places": StreamMethod("kinds", "calibrated"),
+}
+OF_ONE_ROW = {
+    "vanilla": StreamMethod("sinusoidal"),
+    **SCHEMES,
     "coupled": StreamMethod("coupled"),
     "abc-places": StreamMethod("none", "calibrated"),
 }
