@@ -46,10 +46,16 @@ Threads = Annotated[
 ]
 Samples = Annotated[int, typer.Option(min=1, help="Test samples per length.")]
 Lengths = Annotated[
-    str, typer.Option(help="Test lengths in digits, separated by commas or spaces, e.g. --lengths '6 10 60'.")
+    str,
+    typer.Option(
+        help="Test lengths in digits, separated by commas or spaces, e.g. --lengths '6 10 60'; of outputs in rows, n "
+        "stands for n × n digits, n terms of n digits, or lists n deep."
+    ),
 ]
 _LENGTHS = " ".join(map(str, LENGTHS))
-_METHOD_HELP = "; ".join(f"{name}: {method.description}" for name, method in METHODS.items())
+_METHOD_HELP = "; ".join(f"{name}: {method.description}" for name, method in METHODS.items()) + (
+    "; outputs in rows and the preset decoder-only have some of these in one stream (reports/methods.md, or show)"
+)
 _PRESET_HELP = "; ".join(f"{name}: {text}" for name, text in PRESETS.items())
 
 
@@ -210,7 +216,7 @@ def _print_steps(length: int, wrong: torch.Tensor) -> None:
     print(f"{length:>8}  of {len(wrong)} steps, wrong in: {', '.join(found) or 'none'}")
 
 
-@app.command("predict")
+@app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is a text
 def predict_command(
     run: Annotated[str, typer.Argument(help="A run's folder, or the start of its hash.")],
     text: Annotated[str, typer.Argument(help="An input in the task's own form, e.g. 99+1 or 123*456.")],
@@ -230,11 +236,13 @@ def predict_command(
         pairs = zip_longest(task.split_rows(answer.written), task.split_rows(answer.label), fillvalue="")
         for number, (row, true) in enumerate(pairs):
             name = task.row_names[number % len(task.row_names)]
-            print(f"{name:<9}{row}" + ("" if row == true else f"  (true: {true})"))
+            print(f"{name:<9}{row}" + ("" if row == true else f"  (true: {true or 'no row'})"))
     else:
         print(f"written  {answer.written}  (units first)")
         print(f"label    {answer.label}")
-    print(f"{'correct' if answer.correct else 'wrong'}: {answer.answer} (true: {answer.true})")
+    right = answer.answer == answer.true
+    verdict = "correct" if answer.correct else "right answer, another token is wrong" if right else "wrong"
+    print(f"{verdict}: {answer.answer} (true: {answer.true})")
 
 
 @app.command("runs")

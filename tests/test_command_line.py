@@ -298,7 +298,7 @@ def test_a_damaged_run_is_refused(cli, vanilla_run, tmp_path, name, content):
         ("parity", "1012", ["digits 0 to 1", "'2'"]),
         ("parity", "", ["NUMBER", "nothing"]),
         ("successor", "12a", ["digits 0 to 9", "'a'"]),
-        ("successor", "-5", []),
+        ("successor", "-5", ["digits 0 to 9", "'-5'"]),
         ("successor", "1.5", ["'.'"]),
         ("successor", "twelve", ["digits 0 to 9"]),
         ("successor", "1+2", ["'+'"]),

@@ -7,6 +7,7 @@ from abcnb.counters import StreamBias
 from abcnb.study.cost import training_flops
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment, has
+from abcnb.study.predictions import Prediction
 from abcnb.study.settings import with_settings
 from abcnb.study.store import commit_run
 from abcnb.tasks import get_task
@@ -46,6 +47,30 @@ def test_a_product_is_predicted_row_by_row(cli, product_run):
     for row in ("840+", "840*", "630+", "040*"):
         assert row in out
     assert "(true: 408)" in out
+
+
+def test_a_right_answer_with_a_wrong_row_is_said_to_be_that(cli, product_run, monkeypatch):
+    written = Prediction("$0*5=", "00+10*00+&", "00+00*&", "0", "0")
+    monkeypatch.setattr("abcnb.__main__.predict", lambda *_: written)
+    code, out, _ = cli("predict", product_run.folder, "0*5", "--rows")
+    rows = [line.split(maxsplit=1)[1] for line in out.splitlines()[1:4]]
+    assert code == 0 and rows == ["00+", "10*  (true: 00*)", "00+  (true: no row)"]
+    assert out.splitlines()[-1] == "right answer, another token is wrong: 0 (true: 0)"
+
+
+def test_a_method_in_a_stream_is_shown_as_what_it_is_there(cli):
+    for task, method, expected in (
+        ("multiplication", "abs-place", ["lines over rows and places, by hand", "inputs of size 6 at most"]),
+        (
+            "many-addition",
+            "vanilla",
+            ["the first layer sees its own token alone", "inputs of size 6 terms of 3 alone"],
+        ),
+        ("addition", "abc-places", ["lines over places, calibrated; no positions", "operands padded to 7"]),
+    ):
+        code, out, _ = cli("show", task, method, *(["--preset", "decoder-only"] if task == "addition" else []))
+        assert code == 0 and all(text in out for text in expected) and "ABS" not in out and "CPI" not in out
+        assert ("that tokens of the output follow these counters" in out) == (method == "abc-places")
 
 
 def test_rows_are_for_tasks_that_have_them(cli, vanilla_run):

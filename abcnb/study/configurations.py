@@ -8,7 +8,7 @@ from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import METHODS, OPERANDS, experiment, has
 from abcnb.study.runs import CROSS_DISTANCE_OF
-from abcnb.study.stream_methods import told_in_stream
+from abcnb.study.stream_methods import described_in_stream, told_in_stream
 from abcnb.tasks import TASKS
 
 TITLES = {
@@ -51,13 +51,17 @@ def told(e: Experiment) -> tuple[str, ...]:
 
 def resolved(e: Experiment) -> str:
     """The configuration of an experiment, one `key=value` per line, and what its method is told."""
-    method = METHODS[e.method]
-    lines = [
-        f"# {e.task}, {e.method}: {method.description}",
-        f"# run {e.digest}, operands padded to {e.train_width}",
-    ]
+    description = described_in_stream(e) if e.in_one_stream else METHODS[e.method].description
+    lines = [f"# {e.task}, {e.method}: {description}", f"# run {e.digest}, {_size_of(e)}"]
     lines += [f"# told: {part}" for part in told(e)] or ["# told: nothing beyond the tokens and their order"]
     return "\n".join(lines + [f"{key}={text_of(value)}" for key, value in values(e).items()])
+
+
+def _size_of(e: Experiment) -> str:
+    """Of what size the training operands are, in words."""
+    if not isinstance(e.get_task(), RowTask):
+        return f"operands padded to {e.train_width}"
+    return f"trained on inputs of size {_trained_on(e)}" + ("" if e.shapes == "largest" else " at most")
 
 
 def summary(e: Experiment) -> dict[str, str]:
@@ -129,11 +133,19 @@ def methods_page(preset: str = "laptop") -> str:
                 _settings_table(preset, [name for name in TASKS if not issubclass(TASKS[name], RowTask)]),
                 "## In one stream",
                 "Decoder-only models: `multiplication`, `many-addition` and `nested`, whose outputs are written in "
-                "rows, and the other tasks at the preset `decoder-only`. Which of these are frozen is said where they "
-                "are defined, in `abcnb/study/stream_methods.py`. *Width* is, for outputs in rows, the most digits of "
-                "an operand and the most terms (of `nested`, the deepest lists), *alone* where no smaller shape is "
-                "trained on, and κ is for lines to the prompt and to the output.",
-                "\n".join(["| method | tasks | what it is told |", "|---|---|---|", *_told_in_streams(preset)]),
+                "rows, and the other tasks at the preset `decoder-only`. On which seeds each was frozen is said where "
+                "they are defined, in [`stream_methods.py`](../abcnb/study/stream_methods.py). *Width* is, for outputs "
+                "in rows, the most digits of an operand and the most terms (of `nested`, the deepest lists), *alone* "
+                "where no smaller shape is trained on, and κ is for lines to the prompt and to the output. Where the "
+                "paper has cyclic positions, models with lines in rows have the kind of the step, and those of one row "
+                "no positions.",
+                "\n".join(
+                    [
+                        "| method | tasks | what it is | what it is told |",
+                        "|---|---|---|---|",
+                        *_told_in_streams(preset),
+                    ]
+                ),
                 _settings_table(preset, [name for name in TASKS if issubclass(TASKS[name], RowTask)]),
                 "At the preset `decoder-only`:",
                 _settings_table("decoder-only", list(OF_ONE_STREAM)),
@@ -164,10 +176,13 @@ def _settings_table(preset: str, tasks: list[str]) -> str:
 
 
 def _told_in_streams(preset: str) -> list[str]:
+    """One row per method and set of tasks that have the same description and are told the same."""
     rows, in_rows = [], [name for name in TASKS if issubclass(TASKS[name], RowTask)]
     for name in METHODS:
+        alike: dict[str, list[str]] = {}
         for where, tasks in ((preset, in_rows), ("decoder-only", list(OF_ONE_STREAM))):
-            if has(tasks[0], name, where):
-                known = told_in_stream(experiment(tasks[0], name, where))
-                rows.append(f"| `{name}` | {', '.join(tasks)} | {'; '.join(known) or 'nothing'} |")
+            for e in (experiment(task, name, where) for task in tasks if has(task, name, where)):
+                cells = f"{described_in_stream(e)} | {'; '.join(told_in_stream(e)) or 'nothing'}"
+                alike.setdefault(cells, []).append(e.task)
+        rows += [f"| `{name}` | {', '.join(same)} | {cells} |" for cells, same in alike.items()]
     return rows

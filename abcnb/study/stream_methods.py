@@ -1,11 +1,12 @@
 """The methods of decoder-only models: on the outputs in rows, and on the other tasks at the preset `decoder-only`.
 
 Protocol: chosen on development seeds by tests of at most 12 digits (12 × 12, 12 terms of 12, depth 3), then frozen:
-`vanilla` and `abc-places` on Addition, Successor, Parity, N×1 and products (seeds 10 to 12), on sums of many terms
-(second round, seeds 13 to 15) and on lists in lists (seed 10 alone), and `abs-place` on products and on lists in lists
-(seed 10 alone). Of the position schemes at `decoder-only` the learning rate was chosen, on Addition and seed 10
-(`stream-rivals-development.toml`), and of position coupling in rows on seeds 10 and 13 (`coupled-development.toml`; the
-rate is in `coupled.toml`); the other schemes in rows have the rate that they have on Addition (`row-rivals.toml`).
+`vanilla` and `abc-places` on Addition, Successor, Parity and N×1 (seeds 10 to 12), on products and on sums of many
+terms (second rounds, seeds 13 to 15) and on lists in lists (seed 10 alone), and `abs-place` on products and on lists
+in lists (seed 10 alone); on sums nothing was chosen for it. Of the position schemes at `decoder-only` the learning
+rate was chosen, on Addition and seed 10 (`stream-rivals-development.toml`), and of position coupling in rows on seeds
+10 and 13 (`coupled-development.toml`; the rate is in `coupled.toml`); the other schemes in rows have the rate that
+they have on Addition (`row-rivals.toml`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,34 +21,35 @@ from abcnb.training import TrainingConfig
 
 @dataclass(frozen=True)
 class StreamMethod:
-    """Position scheme and bias of a method in a stream."""
+    """What a method is in a stream, for tables and help, its position scheme and its bias."""
 
+    description: str
     position: str
     bias: str = "none"
 
 
 # Position schemes as they were published, for any task in one stream.
 SCHEMES = {
-    "nope": StreamMethod("none"),
-    "alibi": StreamMethod("none", "alibi"),
-    "rope": StreamMethod("rotary"),
-    "t5": StreamMethod("t5"),
-    "fire": StreamMethod("fire"),
-    "abacus": StreamMethod("abacus"),
+    "nope": StreamMethod("no positions", "none"),
+    "alibi": StreamMethod("ALiBi, no positions", "none", "alibi"),
+    "rope": StreamMethod("rotary positions", "rotary"),
+    "t5": StreamMethod("T5's bucketed relative bias", "t5"),
+    "fire": StreamMethod("FIRE's bias", "fire"),
+    "abacus": StreamMethod("Abacus embeddings: a digit's place in its number, from a random offset", "abacus"),
 }
 # Methods in one stream. For outputs in rows the kind of the step is told wherever lines or couplings are.
 IN_ROWS = {
-    "vanilla": StreamMethod("sinusoidal"),
+    "vanilla": StreamMethod("sinusoidal positions", "sinusoidal"),
     **SCHEMES,
-    "coupled": StreamMethod("coupled-rows"),
-    "abs-place": StreamMethod("kinds", "by-hand"),
-    "abc-places": StreamMethod("kinds", "calibrated"),
+    "coupled": StreamMethod("position coupling: an index for the row and one for the place", "coupled-rows"),
+    "abs-place": StreamMethod("lines over rows and places, by hand", "kinds", "by-hand"),
+    "abc-places": StreamMethod("lines over rows and places, calibrated", "kinds", "calibrated"),
 }
 OF_ONE_ROW = {
-    "vanilla": StreamMethod("sinusoidal"),
+    "vanilla": StreamMethod("sinusoidal positions", "sinusoidal"),
     **SCHEMES,
-    "coupled": StreamMethod("coupled"),
-    "abc-places": StreamMethod("none", "calibrated"),
+    "coupled": StreamMethod("position coupling: one index for the tokens of a place", "coupled"),
+    "abc-places": StreamMethod("lines over places, calibrated; no positions", "none", "calibrated"),
 }
 
 
@@ -111,6 +113,7 @@ def methods_of(task: str, preset: str) -> dict[str, StreamMethod]:
 KIND = "the kind of every step: a row of products, sums or values, or the end of one"
 BY_HAND = "which tokens every step has to look at"
 COUNTERS = "where operands and rows begin and end, and the row and place of every step"
+OUTPUT = "that tokens of the output follow these counters (only their offsets are searched)"
 OF_POSITION = {
     "kinds": (KIND,),
     "coupled-rows": (KIND, "which tokens share a row and which a place"),
@@ -121,8 +124,14 @@ OF_POSITION = {
 
 def told_in_stream(e: Experiment) -> tuple[str, ...]:
     """What an experiment in one stream is told of an input beyond its tokens and their order."""
-    lines = {"by-hand": (COUNTERS, BY_HAND), "calibrated": (COUNTERS,)}.get(e.bias, ())
+    lines = {"by-hand": (COUNTERS, BY_HAND), "calibrated": (COUNTERS, OUTPUT)}.get(e.bias, ())
     return lines + OF_POSITION.get(e.model.position, ())
+
+
+def described_in_stream(e: Experiment) -> str:
+    """One line on the method of an experiment in one stream."""
+    text = methods_of(e.task, e.preset)[e.method].description
+    return text + ("; the first layer sees its own token alone" if e.bias == "own-token" else "")
 
 
 def stream_experiment(task: str, method: str, preset: str, seed: int) -> Experiment:
