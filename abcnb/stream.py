@@ -33,7 +33,7 @@ class Segment:
         strides: tokens from one value of each coordinate to the next.
         reach: how far the last coordinate may run past either end of the grid, on neighbouring tokens.
         counters: the counter of the step, `row` or `place`, that each coordinate corresponds to in the task: what
-            lines by hand and coupled positions are told, and calibration is not.
+            lines by hand and coupled positions are told, and calibration of the output's tokens only.
     """
 
     name: str

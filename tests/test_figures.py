@@ -123,6 +123,19 @@ def test_score_maps_have_a_scale_each():
     assert [axis.get_title() for axis in figure.axes if axis.get_xlabel()] == ["one", "two"]
 
 
+def test_offset_maps_share_a_scale_and_leave_out_what_has_no_weight():
+    names = {"index": "rows apart", "columns": "places apart"}
+    wide = pd.DataFrame([[0.1, 0.9, np.nan]], index=[-1], columns=[-1, 0, 1]).rename_axis(**names)
+    tall = pd.DataFrame([[0.5], [0.25]], index=[0, 1], columns=[0]).rename_axis(**names)
+    figure = figures.offset_maps({"wide": wide, "tall": tall}, "title")
+    maps, limits = meshes(figure)
+    assert limits == [(0, 1), (0, 1)]
+    np.testing.assert_array_equal(maps[0].filled(np.nan), [[0.1, 0.9, np.nan]])
+    assert maps[1].tolist() == [[0.5], [0.25]]
+    labels = [(axis.get_title(), axis.get_xlabel(), axis.get_ylabel()) for axis in figure.axes[:2]]
+    assert labels == [(name, "places apart", "rows apart") for name in ("wide", "tall")]
+
+
 def test_the_layout_of_a_source_is_written_into_its_cells():
     figure = figures.source_layout("$12&", get_task("successor").layout(2))
     kind, place = (

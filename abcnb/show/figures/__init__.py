@@ -10,7 +10,7 @@ from abcnb.show.figures.accuracy import (
     seeds,
 )
 from abcnb.show.figures.lines import bias_by_distance, line_strengths, reading_by_step
-from abcnb.show.figures.maps import attention_maps, bias_maps, score_maps, source_layout
+from abcnb.show.figures.maps import attention_maps, bias_maps, offset_maps, score_maps, source_layout
 
 __all__ = [
     "accuracy_by_length",
@@ -23,6 +23,7 @@ __all__ = [
     "learning_curves",
     "line_strengths",
     "number_lengths",
+    "offset_maps",
     "reading_by_step",
     "score_maps",
     "seeds",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.figure import Figure
@@ -132,6 +133,35 @@ def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
         sns.heatmap(values, cmap=COLOURMAP, ax=axis, cbar_kws={"label": "added to the score"})
         _tick_every(axis, None, matrix.shape[1], matrix.shape[0])
         axis.set(title=name, xlabel="column", ylabel="output step")
+    figure.suptitle(title)
+    return figure
+
+
+@themed
+def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
+    """Attention weights by how far the token is from the step, in one counter and in the other, one map per panel.
+
+    Args:
+        panels: by title, the weights from 0 to 1; index and columns, with their names as labels, are offsets in the two
+            counters.
+        title: of the figure.
+    """
+    shapes = [table.shape for table in panels.values()]
+    width = 0.32 * sum(columns for _, columns in shapes)
+    height = 0.32 * max(rows for rows, _ in shapes) + 1.4
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(width, height), squeeze=False, layout="constrained",
+        width_ratios=[columns for _, columns in shapes],
+    )  # fmt: skip
+    for axis, (name, table) in zip(axes.flat, panels.items(), strict=True):
+        last = axis is axes.flat[-1]
+        sns.heatmap(
+            table, vmin=0, vmax=1, cmap=COLOURMAP, linewidths=1, square=True, ax=axis, cbar=last,
+            cbar_kws={"label": "weight", "shrink": 0.8},
+        )  # fmt: skip
+        axis.set_facecolor(CLOSED)
+        axis.set_title(name)
+        axis.tick_params(rotation=0, length=0)
     figure.suptitle(title)
     return figure
 
