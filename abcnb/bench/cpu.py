@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from abcnb.bench.algorithm1 import algorithm_1
@@ -14,6 +15,7 @@ from abcnb.chunked import count_errors_in_chunks
 from abcnb.decoding import greedy_decode
 from abcnb.devices import hardware
 from abcnb.evaluation import wrong_tokens
+from abcnb.layers import OpenTokens, attend_to_open
 from abcnb.layout import natural_layout
 from abcnb.lines import Line, LineBias, self_window
 from abcnb.model import Transformer
@@ -29,7 +31,13 @@ from abcnb.training import optimizer_of, training_step
 
 GEMM_SIZE, EXACT_MATCHES = 1024, 256
 OPEN_CELLS = ((60, 256), (600, 32), (2000, 4))  # digits and samples of exact match along open cells
-OPEN_ROWS = ((6, 64), (20, 8), (40, 2))  # the same for sums in one stream: terms, which are their digits too
+# The same for outputs in rows, in one stream: task, length and samples.
+OPEN_ROWS = (
+    ("many-addition", 6, 64),
+    ("many-addition", 20, 8),
+    ("many-addition", 40, 2),
+    ("multiplication", 60, 1),
+)
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
@@ -108,19 +116,46 @@ def bench_open_cells(length: int, samples: int) -> str:
     )
 
 
-def bench_open_rows(length: int, samples: int) -> str:
-    """Exact match of sums of many terms in one stream along open cells only, against the whole attention matrix."""
-    e = experiment("many-addition", "abs-place")
+def bench_open_rows(name: str, length: int, samples: int) -> str:
+    """Exact match of outputs in rows, in one stream, along open cells only, against the whole attention matrix."""
+    e = experiment(name, "abs-place")
     task, model = e.get_task(), new_model(e, written_biases(e)).eval()
     batch = task.batch(test_cases(task, length, samples, "random")["random"])
     tokens = len(batch.layout)
     products = forward_flops(e, length) - 4 * e.model.decoder_layers * tokens**2 * e.model.d_model
-    return f"exact match of {samples} × {length} terms of {length} digits in one stream: " + _open_against_whole(
+    by = "terms of" if name == "many-addition" else "by"
+    return f"exact match of {samples} × {length} {by} {length} digits in one stream: " + _open_against_whole(
         lambda: model.predictions(batch),
         lambda: Transformer.predictions(model, batch),
         samples * tokens,
         samples * products,
     )
+
+
+def bench_gathered() -> str:
+    """Attention to two open tokens a head, gathered, against blocks of rows that see a band of columns."""
+    heads, size, rows, behind, block = 8, 16, 20_480, 3, 64
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = torch.randn(3, 1, heads, rows, size, generator=generator)
+    offsets = torch.tensor([(0, 1 + head % behind) for head in range(heads)])
+    tokens = torch.arange(rows)[:, None] - offsets[:, None]
+    opened = OpenTokens(torch.where(tokens < 0, -1, tokens))
+    band = torch.full((heads, block, block + behind), float("-inf"))
+    band.scatter_(2, behind + torch.arange(block)[:, None] - offsets[:, None], 0)
+    outside = torch.zeros(rows // block, 1, 1, block + behind)
+    outside[0, ..., :behind] = float("-inf")  # before the first token
+
+    def in_bands() -> torch.Tensor:
+        keys, values = (F.pad(part, (0, 0, behind, 0)).unfold(2, block + behind, block) for part in (key, value))
+        scores = query.view(1, heads, -1, block, size) @ keys / size**0.5
+        weights = (scores + band[:, None] + outside.transpose(0, 1)).softmax(-1)
+        return (weights @ values.transpose(-1, -2)).view(1, heads, rows, size)
+
+    if not torch.allclose(attend_to_open(query, key, value, opened), in_bands(), atol=1e-5):
+        raise RuntimeError("attention to gathered tokens differs from that in bands")
+    gathered, banded = seconds(lambda: attend_to_open(query, key, value, opened), 5), seconds(in_bands, 5)
+    times = f"gathered {1000 * gathered:.0f} ms, in bands {1000 * banded:.0f} ms: {banded / gathered:.1f}×"
+    return f"attention alone, {heads} heads of {size}, {rows:,} rows with two open tokens a head: {times}"
 
 
 def _open_against_whole(
@@ -218,7 +253,8 @@ def bench(runs: Path, seed: int = 0) -> str:
     torch.set_num_threads(1)
     try:
         parts = [bench_calibration(), bench_exact_match(), *(bench_open_cells(*size) for size in OPEN_CELLS)]
-        parts += [*(bench_open_rows(*size) for size in OPEN_ROWS), bench_training_step(), *whole_jobs(runs, seed)]
+        parts += [*(bench_open_rows(*size) for size in OPEN_ROWS), bench_gathered(), bench_training_step()]
+        parts += whole_jobs(runs, seed)
         return "\n".join([hardware(torch.device("cpu")), *parts])
     finally:
         torch.set_num_threads(threads)
