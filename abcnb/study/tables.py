@@ -27,7 +27,7 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
 
     Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Where settings differ from
     the frozen ones, they have a row of their own. Where there are several tasks, a method is left out that was
-    measured on one alone and has no published number there.
+    measured on half of them or fewer and has no published number there.
     """
     table = table[table["task"].isin(PUBLISHED)]
     order = {name: place for place, name in enumerate(METHODS)}
@@ -35,9 +35,10 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
     rows, names = [], views.row_names(["method"], table)
     for group_names, group in table.groupby(names, sort=False):
         method = group_names[0]
-        its_tasks = set(table["task"][table["method"] == method])
+        its_tasks, tasks = set(table["task"][table["method"] == method]), table["task"].nunique()
         preset = group["preset"].iloc[0]
-        if len(its_tasks) == 1 < table["task"].nunique() and published(*its_tasks, method, length, preset) is None:
+        unpublished = all(published(task, method, length, preset) is None for task in its_tasks)
+        if unpublished and 1 < tasks >= 2 * len(its_tasks):
             continue
         seeds = group.groupby("task")["seed"].nunique()
         fewest_most = " to ".join(map(str, sorted({seeds.min(), seeds.max()})))
