@@ -16,16 +16,14 @@ import abcnb
 import abcnb.positions
 import abcnb.rows
 import abcnb.tasks
-from abcnb.rows import RowTask
 from abcnb.scores import percent
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
-from abcnb.study.verification import HARD_SAMPLES_IN_ROWS
+from abcnb.study.verification import hard_samples
 from abcnb.tasks import TASKS, get_task
-from abcnb.testsets import HARD_SAMPLES
 from abcnb.tokens import decode
 
 REPOSITORY = Path(__file__).parents[1]
@@ -49,8 +47,8 @@ def assert_reproduced(folder, row):
     Where it does not, its digits are guesses, and a few of ten thousand fall otherwise with weights in half precision.
     """
     run = load_run(folder)
-    asked = HARD_SAMPLES_IN_ROWS if isinstance(run.experiment.get_task(), RowTask) else HARD_SAMPLES
-    (score,) = abcnb.evaluate(run.model(), run.experiment.data(), [row.length], asked, "hard")
+    data = run.experiment.data()
+    (score,) = abcnb.evaluate(run.model(), data, [row.length], hard_samples(data.task), "hard")
     assert (score.samples, score.correct, score.digits) == (row.samples, row.correct, row.digits)
     if 2 * row.correct > row.samples:
         assert score.wrong_digits == row.wrong_digits
