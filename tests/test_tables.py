@@ -247,7 +247,7 @@ def test_seeds_opened_last_have_tables_of_their_own():
     # Each task has one configuration, so the settings need no column.
     assert "| abc-places | 2 | not run | 91.00, worst 90.00 (99.8) | 97.00 |" in after
     short = tables.overview(pd.DataFrame(last + first))
-    assert "`laptop` have seeds 0, 1. Those of the third round (`laptop`) have seeds 20, 21, opened once" in short
+    assert "`laptop` have seeds 0, 1. Rows of the third round (`laptop`) have seeds 20, 21, opened once" in short
     assert lines_of_tables(short)[2:] == [
         "| `laptop` | abc-places | 2 | not run | 100 (99.8) | not run | not run |",
         "| third round | abc-places | 2 | not run | 91.00, worst 90.00 (99.8) | 97.00 | not run |",

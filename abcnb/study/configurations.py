@@ -14,7 +14,7 @@ from abcnb.tasks import TASKS
 TITLES = {
     "steps": "steps", "batch": "batch", "rate": "learning rate", "numbers": "training numbers", "width": "width",
     "form": "form", "positions": "positions", "bias": "bias", "kappa": "κ cross / self", "support": "support",
-    "directions": "Δ cross / self", "pool": "σ, μ of a", "frame": "frame",
+    "directions": "Δ cross / self", "pool": "σ, μ per", "frame": "frame",
 }  # fmt: skip
 
 
@@ -118,27 +118,29 @@ def methods_page(preset: str = "laptop") -> str:
                 f"The frozen configuration of every method on every task at the preset `{preset}`, written by "
                 "`python -m abcnb table`. `python -m abcnb show TASK METHOD` prints one of them whole, and "
                 "`--set KEY=VALUE` changes any value. Not all of them were run; [the tables](tables.md) say which. "
-                "Position coupling in rows was measured with more steps and another learning rate than stand here "
-                "([its section](results.md#products)), and `four-in-one` with the settings of "
-                "[its sweep](sweeps/four-in-one.toml). Those of the third and fourth round are on "
+                "Some were measured with other settings than stand here: position schemes in rows with 10,000 "
+                "steps, coupling at a learning rate of 0.004 as well ([why](results.md#products)); those in one "
+                "stream, on Successor, N×1 and Parity, mostly with 3,000 "
+                "([why](results.md#position-schemes-in-one-stream)); and `four-in-one` with the settings of "
+                "[its sweep](sweeps/four-in-one.toml). The settings of the third and fourth round are on "
                 "[their page](round_three.md). [The glossary](glossary.md) explains the words.",
                 "## What each method is told",
                 "\n".join(known_to),
                 "## Every task and method",
                 "What differs between the tasks of a method is **bold**. ABC and LoRA start from the `vanilla` model "
                 "of the same task. *Width* is the number of digits that operands are padded to in training. Not in the "
-                "table: `abc-paper` averages the first six output rows, all others every row; and heads without lines, "
-                "and rows that no line reaches, stay open in `abc-paper` and `abc-columns`, while in `abc-places` and "
-                "`lora-abc` such a head keeps its strongest line and such a row opens the nearest end.",
+                "table: `abc-paper` averages the first six output rows, all others every row; a head without "
+                "lines, or a row that no line reaches, stays open in `abc-paper` and `abc-columns`; in `abc-places` "
+                "and `lora-abc` the head keeps its strongest line and the row opens the nearest end.",
                 _settings_table(preset, [name for name in TASKS if not issubclass(TASKS[name], RowTask)]),
                 "## In one stream",
                 "Decoder-only models: `multiplication`, `many-addition` and `nested`, whose outputs are written in "
                 "rows, and the other tasks at the preset `decoder-only`. On which seeds each was frozen is said where "
                 "they are defined, in [`stream_methods.py`](../abcnb/study/stream_methods.py). *Width* is, for outputs "
                 "in rows, the most digits of an operand and the most terms (of `nested`, the deepest lists), *alone* "
-                "where no smaller shape is trained on, and κ is for lines to the prompt and to the output. Where the "
-                "paper has cyclic positions, models with lines in rows have the kind of the step, and those of one row "
-                "no positions.",
+                "where no smaller shape is trained on, and κ is for lines to the prompt and to the output. Instead of "
+                "cyclic positions, models with lines have the kind of the step where outputs are in rows, and no "
+                "positions where they are not.",
                 "\n".join(
                     [
                         "| method | tasks | what it is | what it is told |",

@@ -130,8 +130,8 @@ def overview(table: pd.DataFrame) -> str:
     )
     if any(map(_is_of_the_papers_models, chosen)):
         text += (
-            " Published numbers stand in parentheses: beside `abs-place` that of the paper's *+ T=3*, and beside "
-            "`abc-columns` and `abc-places` that of its ABC."
+            " Published numbers are in parentheses: for `abs-place` the paper's *+ T=3*, for `abc-columns` and "
+            "`abc-places` its ABC."
         )
     text = " ".join(filter(None, [text, older(set(together["code"]), "`--fresh`", "these rows")]))
     return f"{text}\n\n{markdown(pd.concat(parts).fillna(''))}"
@@ -146,7 +146,7 @@ def _seeds_of(group: pd.DataFrame) -> str:
     if not _round(group):
         some = group.groupby(["task", "method"])["seed"].nunique().min() < group["seed"].nunique()
         return f"Rows of {name} have seeds {seeds}{', or the first of them' if some else ''}"
-    return f"Those of the {name} (`{preset}`) have seeds {seeds}, opened once after everything was fixed"
+    return f"Rows of the {name} (`{preset}`) have seeds {seeds}, opened once after everything was fixed"
 
 
 def zeros_in_one_row(table: pd.DataFrame, baseline: str = "vanilla") -> pd.DataFrame:
