@@ -174,7 +174,7 @@ def evaluate_command(
         bool, typer.Option("--by-kind", help="Each kind of the test set (of hard cases, of padding) on its own.")
     ] = False,
     by_step: Annotated[
-        bool, typer.Option("--by-step", help="Which output steps are wrong; the last one writes the end token.")
+        bool, typer.Option("--by-step", help="Which output steps are wrong; unpadded, the last is the end token.")
     ] = False,
     fresh: Fresh = False,
     device: Device = "auto",
@@ -383,9 +383,13 @@ def table_command(
     table = results.read(reports / "results" / "accuracy.csv")
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
-    tables.write_table(tables.overview(table), readme)
-    tables.write_table(tables.long_tables(table), reports / "tables.md")
-    write_atomically(reports / "methods.md", lambda file: file.write_text(methods_page(), encoding="utf-8"))
+    texts = {  # all of them before the first is written
+        readme: tables.with_table(tables.overview(table), readme),
+        reports / "tables.md": tables.with_table(tables.long_tables(table), reports / "tables.md"),
+        reports / "methods.md": methods_page(),
+    }
+    for document, text in texts.items():
+        write_atomically(document, lambda file, text=text: file.write_text(text, encoding="utf-8"))
 
 
 @app.command("verify")
@@ -485,7 +489,8 @@ def main() -> None:
     try:
         status = app(arguments, prog_name="python -m abcnb", standalone_mode=False)
     except CommandLineError as error:
-        print(f"abcnb: {error.format_message()} The arguments were: {' '.join(arguments)}", file=sys.stderr)
+        told = f"{error.format_message().rstrip('.')}. The arguments were: {' '.join(arguments)}"
+        print(f"abcnb: {printable(told)}", file=sys.stderr)
         raise SystemExit(2) from None
     except (ValueError, OSError) as error:
         print(f"abcnb: {printable(str(error))}", file=sys.stderr)

@@ -166,10 +166,23 @@ def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> StreamAttention
     Args:
         weights: of each layer, [batch, heads, tokens, tokens].
         stream: the coordinates of these tokens (`TokenRule.stream`).
+
+    Raises:
+        ValueError: no layer, weights of other tokens than the stream's, or weights that are not finite.
     """
-    return StreamAttention(
-        stream.to("cpu"), torch.stack([layer.detach().float().mean(0).cpu() for layer in weights])
-    )
+    if not weights:
+        raise ValueError("expected the attention weights of at least one layer, got none")
+    tokens = len(stream)
+    for layer in weights:
+        if layer.dim() != 4 or layer.shape[-2:] != (tokens, tokens):
+            raise ValueError(
+                f"expected weights of shape [batch, heads, {tokens}, {tokens}], as the stream has {tokens} tokens, "
+                f"got {list(layer.shape)}"
+            )
+    averages = torch.stack([layer.detach().float().mean(0).cpu() for layer in weights])
+    if not bool(averages.isfinite().all()):
+        raise ValueError("expected finite attention weights, got NaN or infinity; did the training diverge?")
+    return StreamAttention(stream.to("cpu"), averages)
 
 
 # --- masks
@@ -220,8 +233,8 @@ def dense_mask(
         `scaled_dot_product_attention` [heads, rows, columns] broadcasts over the batch.
 
     Raises:
-        ValueError: lines of cross-attention without `rows`, lines of a stream without one or the other way round, or
-            more rows than a stream has.
+        ValueError: lines with columns of another kind than theirs, lines of cross-attention without `rows`, or more
+            rows than a stream has.
     """
     count = _rows(bias, columns, rows)
     device = columns.kind.device if isinstance(columns, Stream) else columns.columns.device
@@ -234,6 +247,11 @@ def _rows(bias: StreamBias | LineBias, columns: Stream | Layout | Steps, rows: i
         raise ValueError(
             "expected lines of a stream with a Stream, and those of an encoder-decoder with a Layout or Steps, got "
             f"{type(bias).__name__} with {type(columns).__name__}"
+        )
+    if isinstance(bias, LineBias) and (bias.attention == "self") != isinstance(columns, Steps):
+        raise ValueError(
+            "expected lines of self-attention with Steps, and those of cross-attention with a Layout, got "
+            f"{bias.attention}-attention with {type(columns).__name__}"
         )
     if isinstance(columns, Stream) and rows is not None and rows > len(columns):
         raise ValueError(f"expected at most the stream's {len(columns)} rows, got {rows}")
@@ -264,7 +282,8 @@ def flex(bias: StreamBias | LineBias, columns: Stream | Layout | Steps, rows: in
         bias, columns, rows: as for `dense_mask`; a `LineBias` needs lines in every head.
 
     Raises:
-        ValueError: a head without lines, whose open cells cannot be listed.
+        ValueError: as for `dense_mask`; also a head without lines, or rows left open to all, whose open cells cannot
+            be listed.
     """
     from torch.nn.attention.flex_attention import create_block_mask
 

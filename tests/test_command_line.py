@@ -248,7 +248,19 @@ def test_a_file_where_runs_should_be_is_refused(cli, tmp_path):
     assert_refused(outcome, "runs")
 
 
-@pytest.mark.parametrize("run", ["nowhere", "", "*", "/nowhere/at/all", "../.."])
+def test_a_file_where_models_should_be_is_refused(cli, vanilla_run, tmp_path):
+    (tmp_path / "reports").write_text("not a folder")
+    assert_refused(
+        cli("keep", vanilla_run.folder, "--reports", "reports"), "expected a folder that can be written to"
+    )
+
+
+def test_escapes_among_arguments_do_not_reach_the_terminal(cli):
+    _, _, said = cli("show", "\x1b[31mfoo")
+    assert "\x1b" not in said and "Missing argument 'method'. The arguments were: show" in said
+
+
+@pytest.mark.parametrize("run", ["nowhere", "", "*", "/nowhere/at/all", "../..", "f" * 5000])
 def test_a_run_that_is_not_there_is_refused(cli, run):
     assert_refused(cli("evaluate", run), "expected a")
 

@@ -10,7 +10,7 @@ from abcnb.distance_biases import ALiBi
 from abcnb.layout import natural_layout
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.methods import METHODS, PRESETS, experiment, has, settings_of
-from abcnb.study.runs import Run, written_biases
+from abcnb.study.runs import Run, check_lengths, written_biases
 from abcnb.study.settings import with_settings
 from abcnb.tasks import TASKS
 
@@ -98,12 +98,35 @@ def test_from_dict_names_what_is_wrong(content, told):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"bias": "lines"}, {"train_numbers": "odd"}, {"bias": "calibrated"}, {"form": "aligned"}, {"task": "sum"}],
+    "wrong, told",
+    [
+        ({"bias": "lines"}, "got 'lines'"),
+        ({"train_numbers": "odd"}, "got 'odd'"),
+        ({"bias": "calibrated"}, "calibrat"),
+        ({"form": "aligned"}, "aligned"),
+        ({"task": "sum"}, "got 'sum'"),
+    ],
 )
-def test_experiments_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(ValueError):
+def test_experiments_that_make_no_sense_are_refused(wrong, told):
+    with pytest.raises(ValueError, match=told):
         replace(SMOKE, **wrong)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["biased=self"],
+        ["closed=-10.0"],
+        ["biased_layers=0"],
+        ["model.encoder_layers=1"],
+        ["model.position=rotary", "model.random_phase=false"],
+    ],
+)
+def test_a_length_that_needs_the_whole_matrix_is_refused_before_training(settings, small_machine):
+    frozen = experiment("successor", "abs-place", "smoke")
+    check_lengths(frozen, [200_000], 1)
+    with pytest.raises(ValueError, match=r"attention over 200,00\d tokens"):
+        check_lengths(with_settings(frozen, settings), [200_000], 1)
 
 
 def test_an_encoder_decoder_is_not_calibrated_on_several_widths():

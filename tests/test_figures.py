@@ -365,8 +365,8 @@ def test_the_hero_shows_attention_its_lines_and_the_outcome(committed):
 
 
 def test_the_hero_is_written_wide_and_small(repository, tmp_path):
-    hero.write_hero(repository / "reports", tmp_path / "new" / "hero.png")
-    for file in (tmp_path / "new" / "hero.png", repository / "reports" / "hero.png"):
+    hero.write_hero(repository / "reports", tmp_path / "new" / "hero")
+    for file in (tmp_path / "new" / "hero", repository / "reports" / "hero.png"):
         with Image.open(file) as image:
             assert image.size == (2000, 640)
         assert file.stat().st_size < 300_000

@@ -121,6 +121,12 @@ def test_a_mask_of_other_lines_or_of_too_many_rows_is_refused():
         dense_mask(cross_window(2, 1), stream, rows=3)
     with pytest.raises(ValueError, match="expected at most the stream's 9 rows, got 10"):
         dense_mask(LINES, stream, rows=10)
+    with pytest.raises(
+        ValueError, match=r"expected lines of self-attention with Steps, .*cross-attention with St"
+    ):
+        dense_mask(cross_window(2, 1), Steps.all(4), rows=4)
+    with pytest.raises(ValueError, match="got self-attention with Layout"):
+        dense_mask(self_window(2), natural_layout(3))
 
 
 def test_windows_of_an_encoder_decoder_are_masks_of_torchs_decoder():
@@ -189,6 +195,23 @@ def test_recorded_attention_is_calibrated():
     )
     assert [str(line) for line in found.lines] == ["operand 1[place]", "operand 2[place]"]
     assert attention(x, x, x)[1].shape == (8, 9, 9)  # the hooks are gone
+
+
+@pytest.mark.parametrize(
+    "weights, told",
+    [
+        ([], "at least one layer, got none"),
+        (
+            [torch.full((1, 2, 8, 8), 0.1)],
+            r"expected weights of shape \[batch, heads, 9, 9\], .*got \[1, 2, 8, 8\]",
+        ),
+        ([torch.full((2, 9, 9), 0.1)], r"got \[2, 9, 9\]"),
+        ([torch.full((1, 2, 9, 9), torch.nan)], "expected finite attention weights"),
+    ],
+)
+def test_attention_of_other_tokens_than_the_streams_is_refused(weights, told):
+    with pytest.raises(ValueError, match=told):
+        averaged(weights, RULE.stream(encode("$12+34=64")))
 
 
 def test_attention_is_recorded_whose_options_are_given_by_position():

@@ -136,7 +136,9 @@ def test_settings_say_what_differs_and_can_be_applied_again():
 
 @pytest.mark.parametrize("method, settings", [
     ("abc-places", ["training.steps=100"]),
+    ("abc-places", ["width=30", "interpolation.width=21"]),
     ("abc-places", ["training.steps=100", "interpolation.training.steps=100"]),
+    ("abc-places", ["base=2", "width=30", "interpolation.width=0"]),
     ("abc-places", ["interpolation.training.steps=100"]),
     ("abc-places", ["model.d_model=120", "model.heads=5", "interpolation.model.d_model=120"]),
     ("lora", ["model.dropout=0.1", "training.steps=100", "interpolation.training.steps=100"]),

@@ -185,6 +185,7 @@ def test_nothing_is_loaded_and_links_are_the_only_addresses(site):
     for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", written):
         assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", tag), tag
     assert "@import" not in written and "url(" not in written
+    assert "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';" in written
 
 
 def test_the_index_lists_questions_and_results(site):

@@ -111,6 +111,13 @@ def test_the_window_of_abs_and_its_phases():
     assert (window_of(get_task("addition"), 2, sides="both").cross > -torch.inf).sum() > len(opened)
 
 
+@pytest.mark.parametrize("task", ["multiplication", "nested"])
+def test_panels_of_one_row_refuse_tasks_in_rows(task):
+    with pytest.raises(ValueError, match=f"expected a task that writes one row, got '{task}'"):
+        tasks_panel(task)
+    assert f"expected a task that the paper's windows are for, got '{task}'" in window_panel(task).text
+
+
 @pytest.mark.parametrize("task", ["addition", "parity", "n-by-1"])
 def test_the_window_panel_follows_its_controls(task):
     found = window_panel(task, 3)

@@ -156,6 +156,13 @@ def test_a_failure_keeps_its_output_and_its_old_page_and_others_go_on(executed, 
     assert str(executed.output(first)) in capsys.readouterr().out
 
 
+def test_an_output_that_was_cut_off_is_made_anew(executed, folder):
+    first, _ = find([], folder)
+    executed.output(first).write_text('{"cells": [{')
+    assert executed.done(first) is None and not executed.is_current(first)
+    assert write_reports(executed, [], folder=folder) == [] and executed.is_current(first)
+
+
 def test_a_cell_that_takes_too_long_is_a_failure(folder, execution, monkeypatch):
     monkeypatch.setattr(reports, "CELL_SECONDS", 1)
     replace_source(find(["01"], folder)[0], 2, "import time\n\ntime.sleep(20)")

@@ -101,6 +101,25 @@ def test_foreign_columns_are_refused_and_left_alone(tmp_path, text):
 
 
 @pytest.mark.parametrize(
+    "damage, told",
+    [
+        (lambda text: text.replace("\n", "\n<<<<<<< HEAD\n", 2), "expected a number as seed in line 2 of"),
+        (lambda text: text[: len(text) // 2 + len(HEADER) // 2], "expected a number as .* in line 2 of"),
+        (lambda text: "", "expected a table in .*accuracy.csv, got: "),
+        (lambda text: text + "1," * 99 + "\n", "expected a table in .*accuracy.csv, got: "),
+    ],
+)
+def test_a_damaged_file_is_named_and_left_alone(tmp_path, damage, told):
+    file = tmp_path / "accuracy.csv"
+    record(file, [made_up()])
+    file.write_text(damage(file.read_text()))
+    text = file.read_text()
+    with pytest.raises(ValueError, match=told):
+        record(file, [made_up(seed=3)])
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
     "value, text",
     [(100.0, "100"), (99.999, "99.99"), (99.9999999, "99.99"), (99.991, "99.99"), (99.98, "99.98"), (0.0, "0.00"),
      (29.23, "29.23")],
@@ -118,8 +137,6 @@ def test_score_lines_show_the_interval():
 
 def test_committed_results_are_in_order(repository):
     file = repository / "reports" / "results" / "accuracy.csv"
-    if not file.exists():
-        pytest.skip("no results yet")
     with file.open() as opened:
         assert opened.readline().startswith(HEADER)
         opened.seek(0)

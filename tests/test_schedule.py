@@ -152,7 +152,7 @@ def test_a_csv_that_cannot_take_the_results_is_refused_before_anything_runs(tmp_
     assert not engine.started and engine.stopped
 
 
-@pytest.mark.parametrize("metrics", ["{", "{}", '{"history": [{}]}'])
+@pytest.mark.parametrize("metrics", ["{", "{}", '{"history": [{}]}', "[]", "null", "3", '{"history": null}'])
 def test_broken_metrics_beside_scores_stop_no_other_run(metrics, tmp_path):
     runs, csv = tmp_path / "runs", tmp_path / "accuracy.csv"
     broken, whole = (experiment("parity", "vanilla", "smoke", seed) for seed in (0, 1))

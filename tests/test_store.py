@@ -52,6 +52,13 @@ def test_a_committed_run_is_used_and_evaluates_nearly_alike(tmp_path, trained, n
     assert not (reports / "models" / WANTED.digest / "evaluations.json").exists()
 
 
+@pytest.mark.parametrize("metrics", ["{", "[]"])
+def test_a_damaged_copy_of_a_committed_run_is_made_anew(metrics, tmp_path, trained, no_training):
+    store = Store(tmp_path / "runs", reports_with(tmp_path, trained), "cpu")
+    (store.run(WANTED).folder / "metrics.json").write_text(metrics)
+    assert store.run(WANTED).metrics["weights"] == "rounded to half precision"
+
+
 def test_a_committed_run_is_used_where_nothing_can_be_written(tmp_path, trained, no_training):
     reports = reports_with(tmp_path, trained)
     (tmp_path / "runs").write_text("a file, where no folder can be made")

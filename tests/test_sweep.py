@@ -61,6 +61,8 @@ def test_what_two_blocks_ask_for_is_run_once(tmp_path):
         ('results = "elsewhere"\n' + GRID, "results = 'accuracy' or 'development' in .*, got 'elsewhere'"),
         ("test = 3\n" + GRID, r"expected \[\[test\]\] as tables"),
         (GRID + '[[test]]\nset = "odd"\n', r"a set among .*padded in .* of \[\[test\]\] number 1, got 'odd'"),
+        (GRID + '[[test]]\nset = ["hard"]\nlengths = [3]\nsamples = 9\n', r"a set among .*got \['hard'\]"),
+        ("lengths = [" + "9" * 5000 + "]\n" + GRID, "expected TOML in .*toml, got: "),
         (
             GRID + '[[test]]\nset = "hard"\nlength = 3\n',
             "expected keys among lengths, samples, set .*got 'length'",

@@ -163,14 +163,24 @@ def test_no_table_is_replaced_by_nothing(tmp_path):
     assert "a table" in readme.read_text()
 
 
+def test_nothing_is_written_where_one_document_is_missing(tmp_path):
+    readme, reports = tmp_path / "README.md", tmp_path / "reports"
+    readme.write_text(f"{tables.TABLE_BEGINS}\na table\n{tables.TABLE_ENDS}\n")
+    results.record(reports / "results" / "accuracy.csv", [made_up()])
+    command = ["table", "--reports", str(reports), "--readme", str(readme)]
+    with pytest.raises(ValueError, match=r"expected a document to put a table into, got .*tables\.md"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    assert "a table" in readme.read_text() and not (reports / "methods.md").exists()
+
+
 def test_a_table_needs_its_marks(tmp_path):
     document = tmp_path / "README.md"
     document.write_text("no marks\n")
     with pytest.raises(ValueError, match=r"expected the marks <!-- table.* in .*README\.md"):
-        tables.write_table("a table", document)
+        tables.with_table("a table", document)
     document.write_text(f"before\n{tables.TABLE_BEGINS}\nold\n{tables.TABLE_ENDS}\nafter\n")
-    tables.write_table("new", document)
-    assert document.read_text() == f"before\n{tables.TABLE_BEGINS}\nnew\n{tables.TABLE_ENDS}\nafter\n"
+    new = f"before\n{tables.TABLE_BEGINS}\nnew\n{tables.TABLE_ENDS}\nafter\n"
+    assert tables.with_table("new", document) == new
 
 
 def test_the_lengths_asked_for_are_those_of_the_table():

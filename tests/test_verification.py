@@ -1,6 +1,7 @@
 """Committed rows are compared with what this code measures."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -56,6 +57,13 @@ def test_a_model_of_a_development_seed_is_not_compared(reports, abc_run):
     row = results.row(abc_run, "hard", abc_run.evaluate(3, 20, "hard"))
     results.record(reports / "results" / "development.csv", [row])
     assert verify(reports) == (1, [])
+
+
+def test_stamping_holds_the_lock_of_every_file_that_it_writes(reports, monkeypatch):
+    held = []
+    monkeypatch.setattr(results, "locked", lambda file: held.append(file.name) or nullcontext())
+    stamp_rows(reports)
+    assert sorted(held) == sorted(file.name for file in (reports / "results").glob("*.csv"))
 
 
 def test_rows_and_models_are_stamped_with_this_code(reports, vanilla_run):

@@ -248,13 +248,17 @@ def whole_jobs(runs: Path, seed: int) -> list[str]:
 
 
 def bench(runs: Path, seed: int = 0) -> str:
-    """All of the above as text."""
+    """All of the above as text.
+
+    Raises:
+        ValueError: a negative seed, or a damaged run; said before anything is measured.
+    """
+    jobs = whole_jobs(runs, seed)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         parts = [bench_calibration(), bench_exact_match(), *(bench_open_cells(*size) for size in OPEN_CELLS)]
         parts += [*(bench_open_rows(*size) for size in OPEN_ROWS), bench_gathered(), bench_training_step()]
-        parts += whole_jobs(runs, seed)
-        return "\n".join([hardware(torch.device("cpu")), *parts])
+        return "\n".join([hardware(torch.device("cpu")), *parts, *jobs])
     finally:
         torch.set_num_threads(threads)

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
+from abcnb.files import check_writable, write_atomically
 from abcnb.show.figures.accuracy import draw_accuracy
 from abcnb.show.style import STYLED, line_style, themed
 from abcnb.study import results, rounds, views
@@ -103,10 +104,12 @@ def write_hero(reports: Path, out: Path) -> None:
 
     Raises:
         ValueError: the model or the results are not there.
+        OSError: the file cannot be written; what was there before stays.
     """
     run = load_run(reports / "models" / experiment("addition", "abc-places", "laptop", 0).digest)
     table = results.read(reports / "results" / "accuracy.csv")
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    hero(run, table).savefig(out)
+    check_writable(out.parent)
+    figure = hero(run, table)
+    write_atomically(out, lambda file: figure.savefig(file, format="png"))

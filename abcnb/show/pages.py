@@ -232,7 +232,7 @@ def _cells(document: dict, markdown: Markdown) -> list[dict]:
 
 
 def _checked(text: str, name: str) -> str:
-    """The page, if it loads nothing from elsewhere."""
+    """The page, if none of its usual tags loads anything; the page's policy has the browser refuse the rest."""
     loaded = _LOADED.findall(text) + _LINKED.findall(text)
     if loaded:
         raise ValueError(f"expected a page {name} that loads nothing, but it asks for {loaded[0][:100]}")

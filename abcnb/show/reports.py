@@ -151,10 +151,12 @@ class Execution:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def done(self, file: Path) -> NotebookNode | None:
-        """The notebook as it ran to its end, whenever that was."""
-        output = self.output(file)
-        notebook = read(output) if output.exists() else None
-        return notebook if notebook and "abcnb" in notebook.metadata else None
+        """The notebook as it ran to its end, whenever that was; None if it did not, or its file is damaged."""
+        try:
+            notebook = read(self.output(file))
+        except (FileNotFoundError, ValueError):  # never run; killed while it was being written
+            return None
+        return notebook if "abcnb" in notebook.metadata else None
 
     def is_current(self, file: Path) -> bool:
         """Whether executing it again would change nothing."""

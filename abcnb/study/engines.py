@@ -64,8 +64,8 @@ class Job:
             scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests]
             usable = [(name, s) for name, s in scores if s and not (self.fresh and s.code != fingerprint())]
             return [results.row(run, name, score) for name, score in usable]
-        except (ValueError, KeyError):  # a damaged file; working on the job says what is wrong with it
-            return []
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return []  # a damaged file; working on the job says what is wrong with it
 
     def work(self, listener: Callable[[int, float], None]) -> list[dict]:
         """Do it, on one thread; returns its rows of scores. `listener` hears of steps done and the loss."""

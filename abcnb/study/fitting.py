@@ -66,8 +66,9 @@ def fit(
         OSError: the folder cannot be written to, or its disk is full; what was trained is kept in the last checkpoint.
     """
     where, runs = pick_device(device), Path(runs)
+    check_writable(runs)
     folder = runs / experiment.digest
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     with _alone(FileLock(runs / f".{experiment.digest}.lock"), folder, listener):
         if is_finished(folder):
             _drop_checkpoint(folder)

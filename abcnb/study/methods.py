@@ -8,6 +8,7 @@ chosen on development seeds again.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from abcnb.calibration import CalibrationConfig
 from abcnb.lora import LoRAConfig
@@ -325,11 +326,17 @@ def has(task: str, method: str, preset: str = "laptop") -> bool:
 def settings_of(wanted: Experiment) -> str:
     """What differs from the frozen experiment of the same names, as for `--set`; empty where nothing does.
 
-    Settings that the interpolating model shares are named once.
+    Settings that the interpolating model shares are named once, unless it has another value.
     """
     if wanted.method not in METHODS or wanted.preset not in PRESETS:
         return ""
     found = differences(experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted)
-    adapted = wanted.lora is not None
-    shared = {f"interpolation.{entry}" for entry in found if sets_both(entry.partition("=")[0], adapted)}
-    return " ".join(entry for entry in found if entry not in shared)
+    if wanted.interpolation is None:
+        return " ".join(found)
+    shared = [entry for entry in found if sets_both(entry.partition("=")[0], wanted.lora is not None)]
+    named = [entry for entry in found if entry.removeprefix("interpolation.") not in shared or entry in shared]
+    for key in (entry.partition("=")[0] for entry in shared):
+        theirs = f"interpolation.{key}"
+        if not any(entry.startswith(f"{theirs}=") for entry in found):  # it keeps the frozen value
+            named.append(f"{theirs}={attrgetter(theirs)(wanted)}")
+    return " ".join(named)

@@ -1,5 +1,6 @@
 """One answer of a trained model, written token by token, beside the true one."""
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +41,9 @@ def find_run(run: str | Path, runs: Path | str = RUNS) -> Run:
     Raises:
         ValueError: there is none, or there are several.
     """
-    if Path(run).is_dir() or len(Path(run).parts) != 1:
+    if not str(run):
+        raise ValueError("expected a run's folder, or the start of its hash, got an empty text")
+    if os.path.isdir(run) or len(Path(run).parts) != 1:
         return load_run(run)
     places = [place for place in (REPORTS / "models", Path(runs)) if place.is_dir()]
     folders = [folder for place in places for folder in place.iterdir() if folder.name.startswith(str(run))]

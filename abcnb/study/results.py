@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 from filelock import FileLock
+from pandas.api.types import is_numeric_dtype
 
 from abcnb.files import write_atomically
 from abcnb.scores import Score
@@ -30,7 +31,10 @@ COLUMNS = [
 NAMES = ["task", "method", "preset", "seed", "settings"]
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
 LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code", "date"]
-TEXTS = dict.fromkeys(("run", "settings", "code", "date", "worst_kind", "worst_percent"), str)  # some like numbers
+TEXTS = dict.fromkeys(  # all other columns are numbers
+    ("task", "method", "preset", "test_set", "device", "frame", "position", "train_numbers", "form", "hardware", "run",
+     "settings", "code", "date", "worst_kind", "worst_percent"), str,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,15 +115,28 @@ def read(file: Path, content: Content = SCORES) -> pd.DataFrame:
     """The rows so far; empty where there is no file.
 
     Raises:
-        ValueError: the file has other columns.
+        ValueError: the file is no table, has other columns, or a line that is cut off or has a text for a number.
     """
     columns = content.columns
     if not file.exists():
         return pd.DataFrame(columns=columns)
-    table = pd.read_csv(file, keep_default_na=False, dtype=TEXTS)
+    try:
+        table = pd.read_csv(file, keep_default_na=False, dtype=TEXTS)
+    except ValueError as error:
+        raise ValueError(f"expected a table in {file}, got: {str(error).splitlines()[0]}") from None
     if list(table.columns) != columns:
         raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
+    for name in (name for name in columns if name not in TEXTS):
+        if (len(table) and not is_numeric_dtype(table[name])) or table[name].isna().any():
+            line = int(pd.to_numeric(table[name], errors="coerce").isna().argmax()) + 2
+            raise ValueError(f"expected a number as {name} in line {line} of {file}; is the line damaged?")
     return table
+
+
+def locked(file: Path) -> FileLock:
+    """The lock under which a CSV is read and written again, so that no other process's rows are lost."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(file.with_name(f".{file.name}.lock"))
 
 
 def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
@@ -128,8 +145,7 @@ def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
     Rows of another run of the same names go: of a configuration that is no longer. A score of the same run on
     more samples stays; if the run was trained again, its rows take the new seconds.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(file.with_name(f".{file.name}.lock")):
+    with locked(file):
         new = pd.DataFrame(rows, columns=content.columns)
         old = read(file, content)
         if content is VALIDATIONS:  # a run's validations are of one training

@@ -16,7 +16,7 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from abcnb.devices import pick_device
-from abcnb.files import write_atomically
+from abcnb.files import check_writable, write_atomically
 from abcnb.scores import Score
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
@@ -45,10 +45,11 @@ def commit_run(run: Run, models: Path) -> Path:
     """
     if (run.folder / ATTENTION).exists():
         run.attention()  # refuses a damaged one
+    check_writable(models)
     target, temporary = models / run.experiment.digest, models / f".{run.experiment.digest}"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        temporary.mkdir(parents=True)
+        temporary.mkdir()
         for file in run.folder.glob("*.json"):
             if file.name != "evaluations.json":
                 shutil.copy(file, temporary)
@@ -84,8 +85,12 @@ def _is_copy(folder: Path, committed: Path) -> bool:
     """Whether a folder holds the committed run as it is now."""
     if not is_finished(folder):
         return False
-    kept, wanted = (json.loads((place / METRICS).read_text()) for place in (folder, committed))
-    if kept.get(COPY_OF) != wanted["content"]:
+    wanted = json.loads((committed / METRICS).read_text())
+    try:
+        kept = json.loads((folder / METRICS).read_text())
+    except ValueError:  # a damaged copy is made anew
+        return False
+    if not isinstance(kept, dict) or kept.get(COPY_OF) != wanted["content"]:
         return False
     return all(kept.get(name) == value for name, value in wanted.items() if name != "content")
 

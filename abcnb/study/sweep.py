@@ -68,7 +68,7 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"expected a sweep file, got {file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, no text, a number of thousands of digits, too deep
         raise ValueError(f"expected TOML in {file}, got: {error}") from None
     _check_keys(content, _TOP, file, "")
     lengths, samples = content.get("lengths", list(LENGTHS)), content.get("samples", 10_000)
@@ -103,7 +103,7 @@ def _blocks(content: dict, name: str, file: Path) -> list[dict]:
 def _tests(block: dict, file: Path, where: str) -> list[tuple[str, int, int]]:
     _check_keys(block, _TEST, file, where)
     name, lengths, samples = (block.get(key) for key in ("set", "lengths", "samples"))
-    if name not in TEST_SETS:
+    if not isinstance(name, str) or name not in TEST_SETS:
         raise ValueError(f"expected a set among {', '.join(TEST_SETS)} in {file}{where}, got {name!r}")
     if not _whole_numbers(lengths, 1) or not _whole_numbers([samples], 1):
         raise ValueError(

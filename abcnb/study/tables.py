@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from abcnb.files import write_atomically
 from abcnb.rows import RowTask
 from abcnb.scores import exact_interval, percent
 from abcnb.study import rounds, views
@@ -61,7 +60,7 @@ def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[in
         here, committed: rows of accuracy.csv of the same experiments.
         lengths: in digits.
     """
-    parts = [made_with(here)]
+    parts = [made_with(here, opened_in="")]
     for test_set, title in views.TITLES.items():
         sides = {"here": here, "committed": committed}
         sides = {name: side[side["test_set"] == test_set] for name, side in sides.items()}
@@ -149,10 +148,10 @@ def _seeds_of(group: pd.DataFrame) -> str:
     return f"Rows of the {name} (`{preset}`) have seeds {seeds}, opened once after everything was fixed"
 
 
-def zeros_in_one_row(table: pd.DataFrame, baseline: str = "vanilla") -> pd.DataFrame:
+def zeros_in_one_row(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `by_task`, its unpublished methods that have 0% on every task (not the baseline) in one row."""
     tasks = [name for name in table.columns if name in PUBLISHED]
-    zeros = table[(table[tasks] == "0.00").all(axis=1) & (table["method"] != baseline)]
+    zeros = table[(table[tasks] == "0.00").all(axis=1) & (table["method"] != "vanilla")]
     if len(zeros) < 2:
         return table
     one = zeros.iloc[0].copy()
@@ -309,11 +308,16 @@ def _complete(rows: pd.DataFrame) -> str:
     return f"{complete} of {seeds} ({low} to {high})"
 
 
-def made_with(group: pd.DataFrame) -> str:
-    """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
-    opened = ""
-    if _round(group):
-        opened = f", opened once after everything was fixed, with the {_round(group)} round's settings,"
+def made_with(group: pd.DataFrame, opened_in: str | None = None) -> str:
+    """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line.
+
+    Args:
+        group: rows of accuracy.csv.
+        opened_in: the round whose settings they have, empty for the frozen ones; None is the round of their seeds.
+    """
+    opened_in, opened = _round(group) if opened_in is None else opened_in, ""
+    if opened_in:
+        opened = f", opened once after everything was fixed, with the {opened_in} round's settings,"
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {_ranges(set(group['seed']))}{opened or ','} at most "
         f"{group['samples'].max():,} samples per length, on {_hardware(group)}. "
@@ -343,15 +347,17 @@ def _ranges(seeds: set[int]) -> str:
 TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of table -->"
 
 
-def write_table(text: str, document: Path) -> None:
-    """Replace the part of a document between the table's marks.
+def with_table(text: str, document: Path) -> str:
+    """A document's text with another table between the table's marks.
 
     Raises:
-        ValueError: the document has no such marks.
+        ValueError: there is no such document, or it has no such marks.
     """
-    before, begins, rest = document.read_text(encoding="utf-8").partition(TABLE_BEGINS)
+    try:
+        before, begins, rest = document.read_text(encoding="utf-8").partition(TABLE_BEGINS)
+    except OSError as error:
+        raise ValueError(f"expected a document to put a table into, got {document}: {error.strerror}") from None
     _, ends, after = rest.partition(TABLE_ENDS)
     if not begins or not ends:
         raise ValueError(f"expected the marks {TABLE_BEGINS} and {TABLE_ENDS} in {document}")
-    whole = f"{before}{TABLE_BEGINS}\n{text}\n{TABLE_ENDS}{after}"
-    write_atomically(document, lambda name: name.write_text(whole, encoding="utf-8"))
+    return f"{before}{TABLE_BEGINS}\n{text}\n{TABLE_ENDS}{after}"

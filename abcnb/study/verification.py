@@ -87,8 +87,9 @@ def stamp_rows(reports: Path) -> int:
         files = {scores: results.SCORES, results.learning_file(scores): results.VALIDATIONS}
         for file, content in files.items():
             if file.exists():
-                table: pd.DataFrame = results.read(file, content).assign(code=code)
-                write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
+                with results.locked(file):
+                    table: pd.DataFrame = results.read(file, content).assign(code=code)
+                    write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
                 count += len(table)
     for file in sorted((reports / "models").glob(f"[!.]*/{METRICS}")):
         metrics = json.dumps(json.loads(file.read_text()) | {"code": code}, indent=1)

@@ -94,6 +94,8 @@ class TasksPanel(Panel):
 
     def __init__(self, task: str = "addition", text: str = "", base: int | None = None, form: str = "aligned"):
         first = get_task(task, base)
+        if isinstance(first, RowTask):
+            raise ValueError(f"expected a task that writes one row, got {task!r}; rows_panel shows a run of it")
         base, forms, text = first.base, first.forms, text or example_input(first)
         self.task = dropdown("task", [name for name in TASKS if not issubclass(TASKS[name], RowTask)], task)
         self.base = slider(widgets.IntSlider, "base", value=base, min=2, max=16)

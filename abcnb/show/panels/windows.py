@@ -9,6 +9,7 @@ import torch
 from abcnb.layout import Steps
 from abcnb.lines import cross_window, self_window
 from abcnb.positions import CyclicColumns, CyclicPlaces
+from abcnb.rows import RowTask
 from abcnb.show.panels.drawing import MOST_TOKENS, HeadMaps, cell_rows, shade, to_png
 from abcnb.show.panels.panel import Panel, dropdown, picture, slider
 from abcnb.show.style import COLOURMAP
@@ -40,8 +41,10 @@ def window_of(task: Task, length: int, w: int = 1, period: int = 3, sides: str =
     """The ABS bias and the phases at one length, on the aligned form where the task has one.
 
     Raises:
-        ValueError: a negative w, a period below 1, an unknown side.
+        ValueError: a task in rows, a negative w, a period below 1, an unknown side.
     """
+    if isinstance(task, RowTask):
+        raise ValueError(f"expected a task that the paper's windows are for, got {task.name!r}, which writes rows")
     if period < 1:
         raise ValueError(f"expected a period T of at least 1, got {period}")
     width, form = task.digits_at(length) + 1, task.forms[-1]
