@@ -11,6 +11,7 @@ from abcnb.layout import Layout, Steps, locate
 from abcnb.limits import bar
 from abcnb.model import Transformer
 from abcnb.stream import Stream
+from abcnb.tasks import Batch
 from abcnb.tokens import EQUALS_ID, START_ID
 
 
@@ -56,6 +57,15 @@ def greedy_decode(
         past = kept if cache else None
         tokens = torch.cat([tokens, logits[:, -1:].argmax(-1)], dim=1)
     return tokens[:, 1:]
+
+
+def write_outputs(model: Transformer, batch: Batch) -> torch.Tensor:
+    """Decode the inputs of a batch greedily, to as many tokens as its targets have.
+
+    Returns:
+        [batch, steps], token ids on the model's device.
+    """
+    return greedy_decode(model, batch.source.to(model.device), batch.layout, batch.target.shape[1])
 
 
 def _decode_stream(

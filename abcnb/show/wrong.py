@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from html import escape
 
-from abcnb.decoding import greedy_decode
+from abcnb.decoding import write_outputs
 from abcnb.evaluation import check_request, count_errors, test_inputs
 from abcnb.model import Transformer
 from abcnb.pipeline import check_data
@@ -80,6 +80,4 @@ def wrong_outputs(
 
 
 def _row(model: Transformer, batch: Batch) -> tuple[str, str, str]:
-    steps = batch.target.shape[1]
-    written = greedy_decode(model, batch.source.to(model.device), batch.layout, steps)[0].cpu()
-    return decode(batch.source[0]), decode(written), decode(batch.target[0])
+    return decode(batch.source[0]), decode(write_outputs(model, batch)[0]), decode(batch.target[0])

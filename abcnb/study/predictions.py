@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from abcnb.decoding import greedy_decode
+from abcnb.decoding import write_outputs
 from abcnb.devices import pick_device
 from abcnb.study.runs import RUNS, Run, is_finished, load_run
 from abcnb.study.store import REPORTS
@@ -73,8 +73,6 @@ def predict(run: Run | str | Path, text: str | int, device: str = "auto") -> Pre
     e, where = run.experiment, pick_device(device)
     task = e.get_task()
     batch = task.batch(task.widened(task.parse(str(text)), e.train_width), e.form)
-    steps = batch.target.shape[1]
-    output = greedy_decode(run.model(where), batch.source.to(where), batch.layout, steps)[0].cpu()
-    written, label = decode(output), decode(batch.target[0])
+    written, label = decode(write_outputs(run.model(where), batch)[0]), decode(batch.target[0])
     prompt = (batch.in_one_stream if e.in_one_stream else batch.source)[0, : batch.source.shape[1]]
     return Prediction(decode(prompt), written, label, str(task.read(written)), str(task.read(label)))

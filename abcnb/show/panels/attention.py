@@ -7,7 +7,7 @@ import ipywidgets as widgets
 import torch
 
 from abcnb.attention import record
-from abcnb.decoding import greedy_decode
+from abcnb.decoding import write_outputs
 from abcnb.devices import pick_device
 from abcnb.model import Transformer
 from abcnb.show.panels.drawing import HeadMaps
@@ -55,17 +55,16 @@ def answer(model: Transformer, data: TrainingData, text: str) -> Answer:
         ValueError: the text is not an input of the task.
     """
     batch = data.task.batch(data.task.widened(data.task.parse(text), data.width), data.form)
-    layout = batch.layout.to(model.device)
-    source, steps = batch.source.to(model.device), batch.target.shape[1]
+    steps = batch.target.shape[1]
     if steps > MOST_STEPS:
         raise ValueError(
             f"expected an output of at most {MOST_STEPS} tokens, got {steps:,}; predict() has no such limit"
         )
-    written = greedy_decode(model, source, layout, steps)
-    recording = record(model, Batch(source, written, layout))
+    written = write_outputs(model, batch)
+    recording = record(model, Batch(batch.source.to(model.device), written, batch.layout.to(model.device)))
     return Answer(
         decode(batch.source[0]),
-        decode(written[0].cpu()),
+        decode(written[0]),
         decode(batch.target[0]),
         [layer[0].cpu() for layer in recording.cross_attention],
         [layer[0].cpu() for layer in recording.self_attention],

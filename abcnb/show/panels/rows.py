@@ -5,7 +5,7 @@ from itertools import zip_longest
 import ipywidgets as widgets
 
 from abcnb.decoder_only import DecoderOnly
-from abcnb.decoding import greedy_decode
+from abcnb.decoding import write_outputs
 from abcnb.rows import RowTask
 from abcnb.show.panels.drawing import cell_rows, to_png
 from abcnb.show.panels.panel import Panel, picture, table, text_field
@@ -28,8 +28,7 @@ def written_rows(model: DecoderOnly, task: RowTask, text: str) -> tuple[str, str
     steps = batch.target.shape[1]
     if steps > MOST_STEPS:
         raise ValueError(f"expected an output of at most {MOST_STEPS:,} tokens here, got one of {steps:,}")
-    written = greedy_decode(model, batch.source.to(model.device), batch.layout, steps)[0]
-    return decode(written), decode(batch.target[0])
+    return decode(write_outputs(model, batch)[0]), decode(batch.target[0])
 
 
 class RowsPanel(Panel):
