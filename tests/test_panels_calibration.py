@@ -180,7 +180,8 @@ def test_an_error_in_the_thread_is_one_line(panel, monkeypatch):
 def test_stored_scores_of_other_calibrations_stand_beside_the_controls(runs, tmp_path):
     e = calibrated_run(runs).experiment
     frozen = settings_of(e)
-    text = dict.fromkeys(results.COLUMNS, "") | {"task": "addition", "method": "abc-places", "preset": "smoke"}
+    text = {name: "" if name in results.TEXTS else 0 for name in results.COLUMNS}
+    text |= {"task": "addition", "method": "abc-places", "preset": "smoke"}
     text |= {"seed": 0, "samples": 200, "train_seconds": 1.0, "test_set": "random"}
     lower, raw = (
         settings_of(replace(e, calibration=replace(e.calibration, **choice)))
