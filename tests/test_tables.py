@@ -245,6 +245,13 @@ def test_a_method_that_is_complete_nowhere_leaves_no_empty_table():
     assert "On how many seeds" not in text and "| addition | abc-places | 2 |" in text
 
 
+def test_the_overview_leaves_out_an_unpublished_method_that_lacks_a_task():
+    rows = [made_up(task, "vanilla", 0, 60, 0) for task in ("successor", "addition", "parity", "n-by-1")]
+    rows += [made_up(task, "lora", 0, 60, 3) for task in ("successor", "addition", "parity")]
+    assert "lora" not in tables.overview(pd.DataFrame(rows))
+    assert "| lora |" in tables.overview(pd.DataFrame([*rows, made_up("n-by-1", "lora", 0, 60, 3)]))
+
+
 def test_seeds_opened_last_have_tables_of_their_own():
     first = scores_at_60([100, 100]) + scores_at_60([1], settings="train_numbers=mixed")
     last = [row | {"seed": row["seed"] + 20} for row in scores_at_60([90, 92], settings="train_numbers=mixed")]
