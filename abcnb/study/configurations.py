@@ -68,6 +68,8 @@ def summary(e: Experiment) -> dict[str, str]:
     """What decides an experiment, by the keys of `TITLES`; empty where a method has no such choice."""
     c, window = e.calibration, e.window
     bias = f"window w={window.w}, {window.sides}" if window else e.bias
+    if e.added_line:
+        bias += f" and {e.added_line}"
     if e.biased_layers:
         bias += f" in layer {text_of(e.biased_layers)}"
     of_scheme = [name for name in read_by(SCHEMES[e.model.position]) if name in OF_SCHEMES]

@@ -21,6 +21,7 @@ from abcnb.lora import LoRAConfig
 from abcnb.model_config import ModelConfig
 from abcnb.rows import RowTask
 from abcnb.stream import Stream
+from abcnb.study.line_text import line_of_text
 from abcnb.tasks import Task, get_task
 from abcnb.training import TrainingConfig
 from abcnb.training_data import WIDEST, TrainingData, largest_layout, sampler_of, width_of
@@ -74,6 +75,7 @@ class Experiment:
         model, training, window: as they say.
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
         counters: of ABC in a decoder-only model: the choices, instead of `calibration`.
+        added_line: a line added to those of `by-hand`, such as `sums:products[row-1,place+1]`; empty adds none.
         lora: adapters; the model is then the one of `interpolation`, frozen except for them, and `calibration`,
             if there is any, gives that frozen model its bias.
     """
@@ -99,6 +101,7 @@ class Experiment:
     counters: CounterConfig | None = None
     terms: int = 0
     shapes: str = "all"
+    added_line: str = ""
 
     def __post_init__(self):
         check_types(self)
@@ -119,6 +122,10 @@ class Experiment:
             raise ValueError(
                 f"expected biased_layers among 0 to {self.model.decoder_layers - 1}, got {self.biased_layers}"
             )
+        if self.added_line and self.bias != "by-hand":
+            raise ValueError(f"expected an added_line only beside lines by hand, got bias {self.bias!r}")
+        if self.added_line:
+            line_of_text(self.added_line, self.layout)
         if not self.closed < 0:
             raise ValueError(f"expected a bias of closed cells below 0, got {self.closed}")
         if self.bias == "none" and (self.biased, self.biased_layers, self.closed) != ("both", (), CLOSED):
