@@ -3,10 +3,11 @@
 Protocol: chosen on development seeds by tests of at most 12 digits (12 × 12, 12 terms of 12, depth 3), then frozen:
 `vanilla` and `abc-places` on Addition, Successor, Parity and N×1 (seeds 10 to 12), on products and on sums of many
 terms (second rounds, seeds 13 to 15) and on lists in lists (seed 10 alone), and `abs-place` on products and on lists
-in lists (seed 10 alone); on sums nothing was chosen for it. Of the position schemes at `decoder-only` the learning
-rate was chosen, on Addition and seed 10 (`stream-rivals-development.toml`), and of position coupling in rows on seeds
-10 and 13 (`coupled-development.toml`; the rate is in `coupled.toml`); the other schemes in rows have the rate that
-they have on Addition (`row-rivals.toml`).
+in lists (seed 10 alone); on sums nothing was chosen for it. A fifth line for it on products was frozen on seeds 19 to
+21 and is a setting (`multiplication-fourth-round-development.toml`). Of the position schemes at `decoder-only` the
+learning rate was chosen, on Addition and seed 10 (`stream-rivals-development.toml`), and of position coupling in rows
+on seeds 10 and 13 (`coupled-development.toml`; the rate is in `coupled.toml`); the other schemes in rows have the rate
+that they have on Addition (`row-rivals.toml`).
 """
 
 from dataclasses import dataclass, field, replace
