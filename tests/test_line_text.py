@@ -28,6 +28,15 @@ def test_a_text_names_a_line(text, line):
     assert line_of_text(text, PRODUCT.layout(2)) == line and text_of_line(line) == text
 
 
+@pytest.mark.parametrize(
+    ("task", "text"), [("many-addition", "sums:terms[row,place+1]"), ("nested", "values:items[row,place-1]")]
+)
+def test_every_task_in_rows_takes_a_line(task, text):
+    e = with_settings(experiment(task, "abs-place"), [f"added_line={text}"])
+    lines = written_biases(e).self_biases[0].lines
+    assert text in [text_of_line(line) for line in lines]
+
+
 @settings(max_examples=60, deadline=None)
 @given(line=LINE)
 def test_every_line_is_read_back(line):
@@ -42,10 +51,12 @@ def test_every_line_is_read_back(line):
         ("sums:a[place", "expected a line such as sums:products"),
         ("total:a[place]", "expected a kind of step among products, products-end, sums, sums-end, got 'total'"),
         ("sums:terms[row,place]", "expected a segment among a, b, .*, got 'terms'"),
-        ("sums:products[row]", "expected the coordinates of products in .*, 2 of them"),
-        ("sums:a[place+0]", "expected the coordinates of a in .*, 1 of them, each as row, row-1, place\\+1 or 2"),
-        ("sums:a[column]", "expected the coordinates of a"),
-        ("sums:*[row]", "expected the coordinates of \\* in .*, 0 of them"),
+        ("sums:products[row]", "expected 2 coordinates of products, such as row, place-1 or 2, without spaces or"),
+        ("sums:products[row-1, place+1]", "expected 2 coordinates of products, .*, without spaces"),
+        ("sums:a[place+0]", "expected 1 coordinates of a, .* or \\+0, got 'sums:a"),
+        ("sums:a[column]", "expected 1 coordinates of a"),
+        ("sums:*[row]", "expected \\* without coordinates, got 'sums:"),
+        ("sums:products[row,place]", "expected an added_line that is not by hand already, got 'sums:products"),
     ],
 )
 def test_a_text_that_names_no_line_is_refused_before_anything_is_trained(text, told):

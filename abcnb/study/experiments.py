@@ -15,6 +15,7 @@ from abcnb.biases import CLOSED
 from abcnb.calibration import CalibrationConfig
 from abcnb.checks import check_types
 from abcnb.counter_calibration import CounterConfig
+from abcnb.counters import by_hand
 from abcnb.layout import Layout
 from abcnb.lines import cross_window
 from abcnb.lora import LoRAConfig
@@ -76,6 +77,7 @@ class Experiment:
         calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
         counters: of ABC in a decoder-only model: the choices, instead of `calibration`.
         added_line: a line added to those of `by-hand`, such as `sums:products[row-1,place+1]`; empty adds none.
+            Where it leads nowhere its head opens the step's own token.
         lora: adapters; the model is then the one of `interpolation`, frozen except for them, and `calibration`,
             if there is any, gives that frozen model its bias.
     """
@@ -122,10 +124,8 @@ class Experiment:
             raise ValueError(
                 f"expected biased_layers among 0 to {self.model.decoder_layers - 1}, got {self.biased_layers}"
             )
-        if self.added_line and self.bias != "by-hand":
-            raise ValueError(f"expected an added_line only beside lines by hand, got bias {self.bias!r}")
         if self.added_line:
-            line_of_text(self.added_line, self.layout)
+            self._check_added_line(task)
         if not self.closed < 0:
             raise ValueError(f"expected a bias of closed cells below 0, got {self.closed}")
         if self.bias == "none" and (self.biased, self.biased_layers, self.closed) != ("both", (), CLOSED):
@@ -205,6 +205,15 @@ class Experiment:
                 f"a decoder-only model has no cross-attention, and lines of a stream close cells by −∞; "
                 f"got biased {self.biased} and closed {self.closed}"
             )
+
+    def _check_added_line(self, task: Task) -> None:
+        """Refuse an added line that names none, or one that is there without it."""
+        if self.bias != "by-hand":
+            raise ValueError(f"expected an added_line only beside lines by hand, got bias {self.bias!r}")
+        added = line_of_text(self.added_line, self.layout)
+        (known,) = by_hand(self.layout, self.model.heads, task.lines_by_hand).self_biases
+        if added in [line._replace(head=0) for line in known.lines]:
+            raise ValueError(f"expected an added_line that is not by hand already, got {self.added_line!r}")
 
     @property
     def in_one_stream(self) -> bool:

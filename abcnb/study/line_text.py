@@ -22,7 +22,7 @@ def line_of_text(text: str, stream: Stream) -> CounterLine:
         stream: of any shape of the task.
 
     Raises:
-        ValueError: no such text, or a kind of step or a segment that the task does not have.
+        ValueError: a text of another form, or a kind of step, a segment or coordinates that the task does not have.
     """
     form = FORM.fullmatch(text)
     if not form:
@@ -40,6 +40,5 @@ def line_of_text(text: str, stream: Stream) -> CounterLine:
         line = CounterLine(0, kinds[step], segments[name].name, follows, offset)
         if text_of_line(line) == text:  # one text for each line: two would be two experiments
             return line
-    raise ValueError(
-        f"expected the coordinates of {name} in {text!r}, {wanted} of them, each as row, row-1, place+1 or 2"
-    )
+    told = f"{wanted} coordinates of {name}, such as row, place-1 or 2, without spaces or +0"
+    raise ValueError(f"expected {told if wanted else f'{name} without coordinates'}, got {text!r}")

@@ -3,8 +3,8 @@
 import pandas as pd
 
 # Test seeds of the rounds whose configuration was chosen on other seeds and only then evaluated, once, on these
-# (reports/round_three.md). All others had been looked at while something was still chosen, so a table shows the seeds
-# of one round or the others.
+# (reports/round_three.md). Of the paper's tasks all others had been looked at while something was still chosen, so a
+# table shows the seeds of one round or the others.
 OPENED_ONCE = {"third": range(20, 30), "fourth": range(40, 50)}
 
 
