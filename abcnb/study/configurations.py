@@ -122,8 +122,8 @@ def methods_page(preset: str = "laptop") -> str:
                 "`--set KEY=VALUE` changes any value. Not all of them were run; [the tables](tables.md) say which. "
                 "Some were measured with other settings than stand here: position schemes in rows with 10,000 "
                 "steps, coupling at a learning rate of 0.004 as well, and products with a fifth line by hand "
-                "([why](results.md#products)); those in one "
-                "stream, on Successor, N×1 and Parity, with 3,000, and only some with 10,000 as well "
+                "([why](results.md#products)); those in one stream, on Successor, N×1 and Parity, with 3,000, and "
+                "with 10,000 as well where those leave less than 99% at six digits "
                 "([why](results.md#position-schemes-in-one-stream)); and `four-in-one` with the settings of "
                 "[its sweep](sweeps/four-in-one.toml). The settings of the third and fourth round are on "
                 "[their page](round_three.md). [The glossary](glossary.md) explains the words.",
