@@ -11,11 +11,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 
-from abcnb.biases import CLOSED
+from abcnb.biases import CLOSED, Biases
 from abcnb.calibration import CalibrationConfig
 from abcnb.checks import check_types
 from abcnb.counter_calibration import CounterConfig
-from abcnb.counters import by_hand
+from abcnb.counters import by_hand, dealt
 from abcnb.layout import Layout
 from abcnb.lines import cross_window
 from abcnb.lora import LoRAConfig
@@ -124,8 +124,10 @@ class Experiment:
             raise ValueError(
                 f"expected biased_layers among 0 to {self.model.decoder_layers - 1}, got {self.biased_layers}"
             )
+        if self.added_line and self.bias != "by-hand":
+            raise ValueError(f"expected an added_line only beside lines by hand, got bias {self.bias!r}")
         if self.added_line:
-            self._check_added_line(task)
+            self.lines_by_hand()
         if not self.closed < 0:
             raise ValueError(f"expected a bias of closed cells below 0, got {self.closed}")
         if self.bias == "none" and (self.biased, self.biased_layers, self.closed) != ("both", (), CLOSED):
@@ -206,14 +208,20 @@ class Experiment:
                 f"got biased {self.biased} and closed {self.closed}"
             )
 
-    def _check_added_line(self, task: Task) -> None:
-        """Refuse an added line that names none, or one that is there without it."""
-        if self.bias != "by-hand":
-            raise ValueError(f"expected an added_line only beside lines by hand, got bias {self.bias!r}")
-        added = line_of_text(self.added_line, self.layout)
-        (known,) = by_hand(self.layout, self.model.heads, task.lines_by_hand).self_biases
-        if added in [line._replace(head=0) for line in known.lines]:
+    def lines_by_hand(self) -> Biases:
+        """The lines by hand of its task, dealt to its heads, and the added line after them.
+
+        Raises:
+            ValueError: the added line names none, or is one of the others.
+        """
+        found = by_hand(self.layout, self.model.heads, self.get_task().lines_by_hand)
+        if not self.added_line:
+            return found
+        (known,) = found.self_biases
+        both = dealt(known.heads, [*known.lines, line_of_text(self.added_line, self.layout)])
+        if both == known:
             raise ValueError(f"expected an added_line that is not by hand already, got {self.added_line!r}")
+        return Biases((both,))
 
     @property
     def in_one_stream(self) -> bool:

@@ -33,7 +33,7 @@ from abcnb.biases import CLOSED, NO_BIASES, Biases, limited
 from abcnb.calibration import AveragedAttention
 from abcnb.checkpoints import is_record
 from abcnb.counter_calibration import StreamAttention
-from abcnb.counters import StreamBias, by_hand, dealt
+from abcnb.counters import StreamBias
 from abcnb.decoder_only import stream_of
 from abcnb.distance_biases import ALiBi
 from abcnb.evaluation import check_request
@@ -45,7 +45,6 @@ from abcnb.model_config import SCHEMES
 from abcnb.scores import Score
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
-from abcnb.study.line_text import line_of_text
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
@@ -70,11 +69,7 @@ def written_biases(experiment: Experiment) -> Biases:
     if experiment.bias in CROSS_DISTANCE_OF:
         return Biases((ALiBi(heads),), (ALiBi(heads, CROSS_DISTANCE_OF[experiment.bias]),))
     if experiment.bias == "by-hand":
-        biases = by_hand(experiment.layout, heads, experiment.get_task().lines_by_hand)
-        if not experiment.added_line:
-            return biases
-        added = line_of_text(experiment.added_line, experiment.layout)
-        return Biases((dealt(heads, [*biases.self_biases[0].lines, added]),))
+        return experiment.lines_by_hand()
     if experiment.bias == "own-token":
         return Biases((StreamBias(heads, ()),))  # a row that no line reaches opens its own token
     if experiment.bias == "window":
