@@ -6,15 +6,13 @@ they know nothing of files of results (`study`) or of what is shown (`show`). Ea
 
 from typing import TYPE_CHECKING
 
-from abcnb.calibration import CalibrationConfig
-from abcnb.counter_calibration import CounterConfig
-from abcnb.lines import LineBias, windows
+from abcnb.calibration import Calibration
+from abcnb.configs import ModelConfig, TrainingConfig
+from abcnb.evaluation import Score
+from abcnb.lines import Line, LineBias, windows
 from abcnb.model import Transformer
-from abcnb.model_config import ModelConfig
-from abcnb.pipeline import calibrate, evaluate, interpolate, retrain
-from abcnb.scores import Score
+from abcnb.pipeline import calibrate, evaluate, interpolate, lines_by_hand, retrain
 from abcnb.tasks import get_task
-from abcnb.training import TrainingConfig
 from abcnb.training_data import TrainingData
 
 if TYPE_CHECKING:
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "CalibrationConfig",
-    "CounterConfig",
+    "Calibration",
+    "Line",
     "LineBias",
     "ModelConfig",
     "Score",
@@ -37,6 +35,7 @@ __all__ = [
     "evaluate",
     "get_task",
     "interpolate",
+    "lines_by_hand",
     "predict",
     "retrain",
     "windows",

@@ -11,11 +11,10 @@ from typing import Annotated
 import torch
 import typer
 
-from abcnb.devices import pick_device
-from abcnb.evaluation import evaluate_kinds, wrong_by_step
+from abcnb.evaluation import Score, evaluate_kinds, percent, wrong_by_step
 from abcnb.files import write_atomically
+from abcnb.machine import pick_device
 from abcnb.rows import RowTask
-from abcnb.scores import Score, percent
 from abcnb.study import results, views
 from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.fitting import fit

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from abcnb.calibration import AveragedAttention
+from abcnb.coordinates import Stream
 from abcnb.layers import Recording
-from abcnb.layout import Layout
 from abcnb.model import Transformer
 from abcnb.tasks import Batch
 
@@ -21,6 +22,34 @@ def record(model: Transformer, batch: Batch, what: str = "weights") -> Recording
     model.eval()
     model(batch, recording)
     return recording
+
+
+@torch.no_grad()
+def average_attention(model: Transformer, batches: list[Batch], what: str = "weights") -> list[AveragedAttention]:
+    """The teacher-forced attention of every decoder layer, averaged over the batches of each shape.
+
+    Args:
+        model: a trained model; it is put in evaluation mode.
+        batches: of one or more shapes, of equal size.
+        what: `weights` or `scores`.
+
+    Source: paper, appendix D, step 1. The model decodes its own training samples; as it interpolates, decoding and
+    teacher forcing feed it the same tokens.
+    """
+    sums: dict[Stream, tuple[int, list[torch.Tensor]]] = {}
+    for batch in batches:
+        recording = record(model, batch, what)
+        means = [
+            torch.stack([layer.mean(0) for layer in layers])
+            for layers in (recording.self_attention, recording.cross_attention)
+            if layers
+        ]
+        count, known = sums.get(batch.stream, (0, [0.0] * len(means)))
+        sums[batch.stream] = count + 1, [total + mean for total, mean in zip(known, means, strict=True)]
+    return [
+        AveragedAttention(model.stream_of(stream).to("cpu"), *(total.cpu() / count for total in totals))
+        for stream, (count, totals) in sums.items()
+    ]
 
 
 def by_distance(bias: torch.Tensor) -> torch.Tensor:
@@ -36,19 +65,18 @@ def by_distance(bias: torch.Tensor) -> torch.Tensor:
     return torch.stack([bias.diagonal(-k, dim1=-2, dim2=-1).mean(-1) for k in range(rows)], dim=1)
 
 
-def share_on_place(weights: torch.Tensor, layout: Layout) -> torch.Tensor:
+def share_on_place(weights: torch.Tensor, stream: Stream) -> torch.Tensor:
     """Attention on the digits of each step's own place, all operands together.
 
     Args:
-        weights: cross-attention, [..., rows, columns], with as many rows as the layout has.
-        layout: the source's columns.
+        weights: cross-attention, [..., rows, columns], with as many rows as the stream has steps.
+        stream: the coordinates of the source.
 
     Returns:
         Shares from 0 to 1, [..., width]; the last row writes the end token and has no place.
     """
-    steps = torch.arange(layout.width)
-    columns = layout.column_of_place[:, 1 : layout.width + 1]  # [segments, width], place p at index p
-    return torch.stack([weights[..., steps, of_operand[steps]] for of_operand in columns]).sum(0)
+    steps = torch.arange(stream.width)
+    return torch.stack([weights[..., steps, operand.tokens([steps])] for operand in stream.operands]).sum(0)
 
 
 @dataclass(frozen=True)
@@ -70,5 +98,5 @@ def reading(model: Transformer, batch: Batch) -> Reading:
     recording = Recording()
     model.eval()
     right = model(batch, recording).argmax(-1) == batch.target
-    share = share_on_place(recording.cross_attention[-1].mean(0), batch.layout)
-    return Reading(share, 100.0 * right[:, : batch.layout.width].float().mean(0))
+    share = share_on_place(recording.cross_attention[-1].mean(0), batch.stream)
+    return Reading(share, 100.0 * right[:, : batch.stream.width].float().mean(0))

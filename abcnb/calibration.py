@@ -1,345 +1,248 @@
-"""Attention bias calibration (ABC): averaged attention in, a `LineBias` for each head out.
+"""Attention bias calibration (ABC): averaged attention in, lines out. One rule with one constant, τ.
 
-For every line l of every direction:     d_l = Σ Ā[i, j] over the line's cells       (or their mean)
-A line is kept where                      d_l > κ σ + μ                               (and it is long enough)
-and its cells get the bias                d_l − max d                                 (or 0, or d_l)
+    1. The attention of a plain model, averaged over its own training samples, every layer and head by itself.
+    2. The share of a line: the attention on its cells, divided by the number of steps of its kind.
+    3. In each head the line with the largest share, if it is more than τ; its cells are set to zero; and again.
+    4. The lines of all heads of all layers, each once, with its largest share.
+    5. Dealt to the heads of a new model, strongest first, one line to a head, the same in every layer.
 
-Two frames. `columns` is the paper's Algorithm 1: lines over matrix columns, anchored at the top-left corner
-(Δ ≥ 0) or the top-right one (Δ < 0). `places` is ours: it is told where each operand ends, and follows a
-diagonal within an operand; which lines matter is still found from attention alone.
+The share counts all steps of a kind, and not only those that a line meets, so a short line cannot win. Without step 3's
+zeros, lines that cross a strong one would borrow from it. Candidates are all lines that the coordinates of the tokens
+allow: every coordinate follows a counter of the step, at slope 1 or 2 and counted from either end, or none; where two
+candidates open the same cells, the simpler one is meant.
 
-Source: paper, appendix D steps 1 to 3 and Algorithm 1. Read as meant, not as printed: it normalizes Ã_tmp
-(not Ã), `size` restarts for each cell, and a negative Δ aligns the top-right corners (a shift by N − n).
+Source: paper, appendix D, which averages over lines of the attention matrix and keeps those above κσ + μ
+(`algorithm1`); coordinates, shares, the zeros and dealing are this project's.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple
 
 import pandas as pd
 import torch
 
-from abcnb.attention import record
 from abcnb.biases import Biases
-from abcnb.checks import check_types
-from abcnb.layout import Layout, Steps
-from abcnb.lines import CLOSED_ROW_RULES, DIRECTION_NAMES, FRAMES, Family, Line, LineBias, trace
-from abcnb.model import Transformer
-from abcnb.tasks import Batch
+from abcnb.coordinates import COUNTERS, Segment, Stream
+from abcnb.lines import FOLLOWS, Line, deal, tokens_on
 
-
-def _choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"expected {name} among {', '.join(allowed)}, got {value!r}")
-
-
-@dataclass(frozen=True)
-class CalibrationConfig:
-    """Every choice of the calibration, and what the paper's text and the authors' code do.
-
-    The defaults are those of the method `abc-places` on every task but Addition, which needs `kappa_cross=0.0` and
-    `min_support=0.75`.
-
-    Attributes:
-        frame: `columns` (paper and code) or `places` (ours).
-        average: what is averaged over samples: attention `weights` after the softmax (code) or `scores`
-            before it (text).
-        statistic: a line's strength d_l: the `mean` of its cells (text) or their `sum` (code).
-        directions_cross, directions_self: Δ of the lines sought. Text: 1, −1 and 0; code: −1 for cross and
-            1 for self.
-        kappa_cross, kappa_self: κ of the threshold κσ + μ. Text: 4.5 and 0.87, in an earlier version 2.
-        pool: σ and μ over all lines of a `head` (text), or of each `direction` of a head on its own. They
-            are taken before short lines are dropped.
-        threshold_on: compare the `line`'s strength (code), or the strength `centred` on the maximum (text; with
-            attention weights nothing can then survive).
-        min_support: share of the matrix's rows that a line must cross to be kept. Text and code: 0.
-        value: bias on kept cells: `centred` on the maximum of the `pool` (text), `raw` (code), or `zero`.
-        layer: attention of the `last` decoder layer for all layers (text and code), or of `each` its own.
-        rows: how many of the first output steps the lines are sought in; 0 is all of them (text). The code takes the
-            first 6: with operands padded to 61 digits the later steps of training samples write leading zeros.
-        empty_head: a head with no kept line becomes `transparent` (text and code) or keeps its `strongest`
-            among those long enough.
-        closed_rows: a row that no line reaches becomes `transparent` (code, in effect; silent in the text)
-            or opens the `nearest` end of its head's lines.
-    """
-
-    frame: str = "places"
-    average: str = "weights"
-    statistic: str = "sum"
-    directions_cross: tuple[int, ...] = (-1, 0)
-    directions_self: tuple[int, ...] = (0, 1)
-    kappa_cross: float = 1.0
-    kappa_self: float = 0.0
-    pool: str = "head"
-    threshold_on: str = "line"
-    min_support: float = 0.5
-    value: str = "centred"
-    layer: str = "last"
-    rows: int = 0
-    empty_head: str = "strongest"
-    closed_rows: str = "nearest"
-
-    def __post_init__(self):
-        check_types(self)
-        _choice("frame", self.frame, FRAMES)
-        _choice("average", self.average, ("weights", "scores"))
-        _choice("statistic", self.statistic, ("sum", "mean"))
-        _choice("pool", self.pool, ("head", "direction"))
-        _choice("threshold_on", self.threshold_on, ("line", "centred"))
-        _choice("value", self.value, ("centred", "raw", "zero"))
-        _choice("layer", self.layer, ("last", "each"))
-        _choice("empty_head", self.empty_head, ("transparent", "strongest"))
-        _choice("closed_rows", self.closed_rows, CLOSED_ROW_RULES)
-        for name in ("directions_cross", "directions_self"):
-            directions = getattr(self, name)
-            if (
-                not isinstance(directions, (tuple, list))
-                or not directions
-                or set(directions) - set(DIRECTION_NAMES)
-            ):
-                raise ValueError(f"expected {name} as a tuple from {sorted(DIRECTION_NAMES)}, got {directions!r}")
-            object.__setattr__(self, name, tuple(directions))
-        if not 0 <= self.min_support <= 1:
-            raise ValueError(f"expected min_support from 0 to 1, got {self.min_support}")
-        if self.rows < 0:
-            raise ValueError(f"expected rows of at least 0, got {self.rows}")
+TAU = 0.2  # τ
 
 
 @dataclass(frozen=True)
 class AveragedAttention:
-    """Attention of a trained model, averaged over samples.
+    """Attention of a trained model, averaged over samples of one shape.
 
     Attributes:
+        stream: the coordinates of their tokens.
         self_attention: [layers, heads, rows, rows].
-        cross_attention: [layers, heads, rows, columns].
-        layout: the source's columns.
+        cross_attention: [layers, heads, rows, columns]; no columns in one causal sequence.
     """
 
+    stream: Stream
     self_attention: torch.Tensor
-    cross_attention: torch.Tensor
-    layout: Layout
+    cross_attention: torch.Tensor = field(default_factory=lambda: torch.zeros(1, 1, 0, 0))
+
+    @property
+    def name(self) -> str:
+        """The shape as text, `4x3`."""
+        return "x".join(map(str, self.stream.shape))
 
 
-@torch.no_grad()
-def average_attention(model: Transformer, batches: list[Batch], what: str = "weights") -> AveragedAttention:
-    """Average the teacher-forced attention of every decoder layer over batches of one layout.
+class Found(NamedTuple):
+    """A line that a plain model looks along: the head and layer with the largest share, and that share."""
 
-    Args:
-        model: a trained model; it is put in evaluation mode.
-        batches: batches of equal width and size.
-        what: `weights` or `scores`.
-
-    Raises:
-        ValueError: batches of several widths, as `bucketed` numbers have.
-
-    Source: paper, appendix D, step 1. The model decodes its own training samples; as it interpolates,
-    decoding and teacher forcing feed it the same tokens.
-    """
-    widths = sorted({batch.layout.width for batch in batches})
-    if len(widths) != 1:
-        raise ValueError(
-            f"expected batches of one width, such as those of 'even' numbers, got widths {widths}; "
-            "matrices of several sizes cannot be averaged"
-        )
-    sums: list[torch.Tensor] | None = None
-    for batch in batches:
-        recording = record(model, batch, what)
-        means = [
-            torch.stack([layer.mean(0) for layer in layers])
-            for layers in (recording.self_attention, recording.cross_attention)
-        ]
-        sums = means if sums is None else [total + mean for total, mean in zip(sums, means, strict=True)]
-    self_attention, cross_attention = (total.cpu() / len(batches) for total in sums)
-    return AveragedAttention(self_attention, cross_attention, batches[0].layout.to("cpu"))
-
-
-@dataclass(frozen=True, eq=False)
-class LineTable:
-    """Every line of one attention of one layer, and whether it was kept; one entry per line and head.
-
-    Attributes:
-        families: the families of parallel lines, in order.
-        family: [lines], index into `families`.
-        offset, support: [lines], the line's offset and how many cells it crosses.
-        strength, centred, z_score: [heads, lines], d_l, d_l − max d and (d_l − μ) / σ.
-        kept: [heads, lines].
-    """
-
-    families: tuple[Family, ...]
-    family: torch.Tensor
-    offset: torch.Tensor
-    support: torch.Tensor
-    strength: torch.Tensor
-    centred: torch.Tensor
-    z_score: torch.Tensor
-    kept: torch.Tensor
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """The table as head, direction, segment, offset, support, strength, z_score, kept."""
-        heads, lines = self.kept.shape
-        line = torch.arange(lines).repeat(heads)
-        families = [self.families[i] for i in self.family[line].tolist()]
-        return pd.DataFrame(
-            {
-                "head": torch.arange(heads).repeat_interleave(lines).numpy(),
-                "direction": [family.direction for family in families],
-                "segment": [family.segment for family in families],
-                "offset": self.offset[line].numpy(),
-                "support": self.support[line].numpy(),
-                "strength": self.strength.flatten().numpy(),
-                "z_score": self.z_score.flatten().numpy(),
-                "kept": self.kept.flatten().numpy(),
-            }
-        )
+    line: Line
+    share: float
+    layer: int
+    head: int
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What ABC found.
+    """What ABC found. Prints as a table of lines and shares.
 
     Attributes:
-        self_biases, cross_biases: the bias of each layer, one for all unless `layer="each"`.
-        self_tables, cross_tables: every line that was searched, for each of them.
-        average: the averaged attention that was calibrated.
+        found: the lines of each kind of step, strongest first.
+        heads: of the plain model.
+        stream: of the largest input whose attention was calibrated.
+        attention: what was calibrated.
     """
 
-    self_biases: tuple[LineBias, ...]
-    cross_biases: tuple[LineBias, ...]
-    self_tables: tuple[LineTable, ...] = field(repr=False)
-    cross_tables: tuple[LineTable, ...] = field(repr=False)
-    average: AveragedAttention = field(repr=False)
+    found: tuple[Found, ...]
+    heads: int
+    stream: Stream = field(repr=False)
+    attention: list[AveragedAttention] = field(repr=False)
 
-    @property
+    @cached_property
     def biases(self) -> Biases:
-        """As for a model."""
-        return Biases(self.self_biases, self.cross_biases)
+        """The lines dealt to as many heads; of each kind of step and attention at most one to a head."""
+        return deal(self.strongest(self.heads), self.stream, self.heads)
+
+    def strongest(self, most: int) -> list[Line]:
+        """The strongest lines of each kind of step and attention, at most so many."""
+        counts: dict[tuple[str, bool], int] = {}
+        kept = []
+        for line, *_ in self.found:
+            part = line.step, self.stream.is_crossed(self.stream.segment(line.segment))
+            counts[part] = counts.get(part, 0) + 1
+            if counts[part] <= most:
+                kept.append(line)
+        return kept
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row for each line: attention, step, line, share, layer, head."""
+        names = {True: "cross", False: "self"}
+        rows = [
+            (names[self.stream.is_crossed(self.stream.segment(f.line.segment))], f.line.step, str(f.line), *f[1:])
+            for f in self.found
+        ]
+        return pd.DataFrame(rows, columns=["attention", "step", "line", "share", "layer", "head"])
+
+    def __str__(self) -> str:
+        shown = self.table if self.stream.source else self.table.drop(columns="attention")
+        return shown.to_string(index=False, float_format="{:.2f}".format)
 
 
-def line_families(attention: str, directions: tuple[int, ...], frame: str, segments: int) -> tuple[Family, ...]:
-    """The families of lines sought: each direction, within each operand in the `places` frame."""
-    per_segment = attention == "cross" and frame == "places"
-    return tuple(
-        Family(attention, frame, direction, segment)
-        for direction in directions
-        for segment in range(segments if per_segment and direction else 1)
-    )
-
-
-def line_table(
-    attention: torch.Tensor, columns: Layout | Steps, families: tuple[Family, ...], config: CalibrationConfig
-) -> LineTable:
-    """Sum or average attention along every line and mark the lines that are kept.
+def calibrate_attention(attention: list[AveragedAttention], tau: float = TAU) -> Calibration:
+    """The lines that averaged attention follows.
 
     Args:
-        attention: [heads, rows, columns], averaged over samples.
-        columns: the layout of cross-attention's columns or the steps of self-attention's.
-        families: the families of lines sought, all of one attention.
-        config: the choices; `kappa_self` or `kappa_cross` applies.
+        attention: of one or more shapes of a task.
+        tau: the least share of a line, above 0 and below 1.
 
     Raises:
-        ValueError: attention has other columns than the layout, or is not finite.
+        ValueError: no attention, weights that are not finite, a share out of range, or no line above it.
     """
-    _, n_rows, n_columns = attention.shape
-    if n_columns != len(columns):
-        raise ValueError(f"expected attention of {len(columns)} columns, got shape {tuple(attention.shape)}")
-    if not torch.isfinite(attention).all():
-        raise ValueError("expected finite attention, got NaN or infinite values; average weights or raw scores")
-    family, offset, support, strength = line_sums(attention, columns, families)
-    if config.statistic == "mean":
-        strength = strength / support
-    pools = torch.zeros_like(family)
-    if config.pool == "direction":
-        pools = torch.tensor([f.direction for f in families])[family]
-    kappa = config.kappa_self if families[0].attention == "self" else config.kappa_cross
-    z_score, centred, threshold = (torch.empty_like(strength) for _ in range(3))
-    for pool in pools.unique():
-        chosen = pools == pool
-        d = strength[:, chosen]
-        mean, deviation = d.mean(1, keepdim=True), d.std(1, correction=0, keepdim=True)
-        z_score[:, chosen] = (d - mean) / deviation.clamp(min=1e-12)
-        centred[:, chosen] = d - d.amax(1, keepdim=True)
-        # The margin keeps rounding noise around equal lines from counting as a pattern.
-        threshold[:, chosen] = kappa * deviation + mean + 1e-6 * mean.abs()
-    long_enough = support >= config.min_support * n_rows
-    kept = ((centred if config.threshold_on == "centred" else strength) > threshold) & long_enough
-    if config.empty_head == "strongest" and bool(long_enough.any()):
-        strongest = strength.masked_fill(~long_enough, float("-inf")).argmax(1)
-        empty = ~kept.any(1)
-        kept[empty, strongest[empty]] = True
-    return LineTable(families, family, offset, support, strength, centred, z_score, kept)
+    if not attention:
+        raise ValueError("expected averaged attention of at least one shape, got none")
+    if not 0 < tau < 1:
+        raise ValueError(f"expected a least share tau between 0 and 1, got {tau}")
+    if not all(
+        bool(w.isfinite().all()) for shape in attention for w in (shape.self_attention, shape.cross_attention)
+    ):
+        raise ValueError("expected finite attention weights, got NaN or infinity; did the training diverge?")
+    streams = [shape.stream for shape in attention]
+    best: dict[Line, Found] = {}
+    for step in streams[0].kinds:
+        for crossing in (True, False)[not streams[0].source :]:
+            of_step: dict[Line, Found] = {}
+            sought = Sought(streams, step, crossing)
+            for layer, head, weights in _by_head(attention, crossing):
+                for line, share in sought.strongest(weights, tau):
+                    if line not in of_step or share > of_step[line].share:
+                        of_step[line] = Found(line, share, layer, head)
+            best |= dict(sorted(of_step.items(), key=lambda item: -item[1].share))
+    if not best:
+        raise ValueError(
+            f"expected lines with a share of more than {tau:g} of a step's attention, found none; take a "
+            "smaller tau, or train the plain model until it is right"
+        )
+    largest = max(streams, key=lambda stream: len(stream))
+    return Calibration(tuple(best.values()), attention[0].self_attention.shape[1], largest, attention)
 
 
-def line_sums(
-    attention: torch.Tensor, columns: Layout | Steps, families: tuple[Family, ...]
-) -> tuple[torch.Tensor, ...]:
-    """The sum of attention along every line that crosses the matrix.
+def _by_head(attention: list[AveragedAttention], crossing: bool) -> Iterable[tuple[int, int, list[torch.Tensor]]]:
+    weights = [shape.cross_attention if crossing else shape.self_attention for shape in attention]
+    layers, heads = weights[0].shape[:2]
+    for layer, head in product(range(layers), range(heads)):
+        yield layer, head, [of_shape[layer, head] for of_shape in weights]
 
-    Args:
-        attention: [heads, rows, columns].
-        columns: the layout of cross-attention's columns or the steps of self-attention's.
-        families: the families of lines sought, all of one attention.
 
-    Returns:
-        For each line the index of its family, its offset and how many cells it crosses, each [lines], and its sum,
-        [heads, lines].
+class Sought:
+    """The candidates of one kind of step in one attention, and their cells in matrices of several shapes.
+
+    Attributes:
+        lines: the candidates, simplest first.
+        cells: for each shape the cells of each candidate in the flattened matrix, [candidates, steps]; the number of
+            cells, one too many, where it has none.
+        steps: of the kind, in all shapes.
     """
-    heads, n_rows, n_columns = attention.shape
-    rows, parts = torch.arange(n_rows), []
-    for number, family in enumerate(families):
-        along = trace(family, columns)
-        offsets = along.offsets(n_rows)
-        where = along.at(offsets, rows)
-        if family.attention == "self":  # cells above the diagonal are no attention at all
-            where = torch.where(where <= rows, where, -1)
-        inside = where >= 0
-        cells = attention.flatten(1)[:, (rows * n_columns + where.clamp(min=0)).flatten()]
-        sums = (cells.view(heads, *where.shape) * inside).sum(-1)
-        support = inside.sum(1)
-        crossing = support > 0
-        line = (torch.full_like(offsets, number), offsets, support)
-        parts.append((*(part[crossing] for part in line), sums[:, crossing]))
-    return tuple(torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
+
+    def __init__(self, streams: list[Stream], step: str, crossing: bool):
+        self.lines = candidates(streams, step, crossing)
+        self.cells: list[torch.Tensor] = []
+        self.steps = 0
+        for stream in streams:
+            first, columns = (0, stream.source) if crossing else (stream.source, len(stream))
+            rows = torch.arange(len(stream))
+            kind, row, place = stream.steps_at(rows)
+            here = (kind == stream.kinds.index(step)).nonzero().flatten()
+            found = [
+                tokens_on(line, stream.segment(line.segment), row[here], place[here]) - first
+                for line in self.lines
+            ]
+            found = torch.stack(found) if found else torch.empty(0, len(here), dtype=torch.long)
+            seen = (found >= 0) if crossing else (found >= 0) & (found <= here)
+            self.cells.append(torch.where(seen, here * columns + found, len(stream) * columns))
+            self.steps += len(here)
+
+    def shares(self, flat: list[torch.Tensor]) -> torch.Tensor:
+        """The share of each candidate, [candidates], from each shape's flattened weights with a zero at their end."""
+        sums = [weights[cells].sum(1) for weights, cells in zip(flat, self.cells, strict=True)]
+        return torch.stack(sums).sum(0) / max(self.steps, 1)
+
+    def strongest(self, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
+        """The lines of one head with more than τ, strongest first, each without the cells of those before it.
+
+        Args:
+            weights: of each shape, [rows, columns].
+            tau: the least share.
+        """
+        flat, kept = [torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights], []
+        while self.lines and self.steps:
+            shares = self.shares(flat)
+            largest = float(shares.max())
+            if largest <= tau:
+                break
+            index = int((shares >= largest - 1e-6).nonzero()[0])  # of those that open the same cells, the simplest
+            kept.append((self.lines[index], largest))
+            for of_shape, cells in zip(flat, self.cells, strict=True):
+                of_shape[cells[index]] = 0.0
+        return kept
 
 
-def to_bias(table: LineTable, config: CalibrationConfig) -> LineBias:
-    """The kept lines of a table as a bias."""
-    zero = torch.zeros_like(table.strength)
-    value = {"raw": table.strength, "centred": table.centred, "zero": zero}[config.value]
-    head, line = table.kept.nonzero(as_tuple=True)
-    found = zip(
-        head.tolist(), table.family[line].tolist(), table.offset[line].tolist(), value[head, line].tolist(),
-        strict=True,
-    )  # fmt: skip
-    families = table.families
-    lines = tuple(
-        Line(h, families[f].frame, families[f].direction, families[f].segment, c, v) for h, f, c, v in found
-    )
-    return LineBias(families[0].attention, len(table.strength), lines, config.closed_rows)
+def candidates(streams: list[Stream], step: str, crossing: bool) -> list[Line]:
+    """Every line that steps of a kind may look along in one attention, simplest first, as lines of head 0."""
+    found = []
+    highest = _highest_counters(streams, step)
+    for segment in streams[0].segments:
+        if streams[0].is_crossed(segment) != crossing:
+            continue
+        of_shapes = [stream.segment(segment.name) for stream in streams]
+        axes = [list(_axis(of_shapes, i, highest)) for i in range(len(segment.shape))]
+        for axis in product(*axes):
+            found.append(Line(0, step, segment.name, tuple(f for f, _ in axis), tuple(n for _, n in axis)))
+    return sorted(found, key=_complexity)
 
 
-def calibrate_attention(average: AveragedAttention, config: CalibrationConfig) -> Calibration:
-    """Attention bias calibration of a model's averaged attention.
+def _highest_counters(streams: list[Stream], step: str) -> dict[str, int]:
+    """The largest value of each counter that differs between the steps of a kind."""
+    found = {}
+    for counter in COUNTERS:
+        values = torch.cat([getattr(s, counter)[s.kind == s.kinds.index(step)] for s in streams])
+        if len(values) and bool((values != values[0]).any()):
+            found[counter] = int(values.max())
+    return found
 
-    Args:
-        average: from `average_attention`, of `config.average`.
-        config: the choices.
 
-    Source: paper, appendix D, step 2, and Algorithm 1.
-    """
-    layers = range(len(average.self_attention))
-    if config.layer == "last":
-        layers = layers[-1:]
-    rows = config.rows or average.self_attention.shape[-2]
-    selves, crosses = average.self_attention[..., :rows, :], average.cross_attention[..., :rows, :]
-    families = {
-        "self": line_families("self", config.directions_self, config.frame, 1),
-        "cross": line_families("cross", config.directions_cross, config.frame, average.layout.segments),
-    }
-    steps = Steps.all(selves.shape[-1])
-    self_tables = tuple(line_table(selves[i], steps, families["self"], config) for i in layers)
-    cross_tables = tuple(line_table(crosses[i], average.layout, families["cross"], config) for i in layers)
-    return Calibration(
-        tuple(to_bias(table, config) for table in self_tables),
-        tuple(to_bias(table, config) for table in cross_tables),
-        self_tables,
-        cross_tables,
-        average,
-    )
+def _axis(of_shapes: list[Segment], i: int, highest: dict[str, int]) -> Iterable[tuple[str, int]]:
+    """What the i-th coordinate of a segment may follow, and at which offsets: all that meet it in some step."""
+    size = max(segment.shape[i] for segment in of_shapes)
+    reach = of_shapes[0].reach if i == len(of_shapes[0].shape) - 1 else 0
+    for name, (counter, slope, from_first) in FOLLOWS.items():
+        if counter and counter not in highest:
+            continue
+        if from_first and not of_shapes[0].strides:  # rows of a table end anywhere
+            continue
+        low = -reach - slope * highest[counter] if counter else 0
+        for offset in range(low, size + (reach if counter else 0)):
+            yield name, offset
+
+
+def _complexity(line: Line) -> tuple:
+    ways = [FOLLOWS[follows] for follows in line.follows]
+    return sum(way.slope for way in ways), sum(map(abs, line.offset)), sum(way.from_first for way in ways)

@@ -1,23 +1,91 @@
-"""Greedy decoding with a key/value cache, and without one for comparison.
+"""What a model writes: greedy decoding token by token, and teacher-forced predictions on inputs of any length.
 
-In a stream with lines the cache forgets the keys and values that no later step can reach.
+Along lines, predictions are made in chunks of steps: exact, in time proportional to the length, and beyond the tokens
+themselves in memory that does not grow. The cache of greedy decoding then forgets the keys and values that no later
+step can reach.
 """
 
 import torch
 
-from abcnb.decoder_only import CHUNK, DecoderOnly, stream_of
+from abcnb.coordinates import Columns, Stream, locate
 from abcnb.layers import OpenTokens
-from abcnb.layout import Layout, Steps, locate
-from abcnb.limits import bar
-from abcnb.model import Transformer
-from abcnb.stream import Stream
+from abcnb.lines import LineBias
+from abcnb.machine import bar
+from abcnb.model import LayerBiases, Transformer
 from abcnb.tasks import Batch
-from abcnb.tokens import EQUALS_ID, START_ID
+
+CHUNK = 2048  # output steps predicted in one pass
+
+
+def why_not_along_lines(model: Transformer) -> str:
+    """Why a model's attention is not along lines alone; empty where it is."""
+    if model.config.encoder_layers:
+        return "a long input needs the identity encoder (encoder_layers=0)"
+    if not model.positions.absolute:
+        return f"a long input needs absolute or no positions, got {model.config.position!r}"
+    for name, biases in (("self", model.self_biases), ("cross", model.cross_biases)):
+        if name == "cross" and not model.crossing:
+            continue
+        if not biases or not all(isinstance(bias, LineBias) for bias in biases):
+            return f"a long input needs lines; the {name}-attention has another bias or none"
+    return ""
+
+
+@torch.no_grad()
+def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) -> torch.Tensor:
+    """The argmax of teacher-forced logits, [batch, steps], as `Transformer.predictions` has it, to rounding.
+
+    A chunk brings along the earlier tokens that its steps look back to, layer by layer, and the source columns that its
+    lines open.
+
+    Args:
+        model: put in evaluation mode.
+        batch: on the model's device; one sample may have millions of digits.
+        chunk: steps in one pass.
+
+    Raises:
+        ValueError: a model whose attention is not along lines alone.
+    """
+    if reason := why_not_along_lines(model):
+        raise ValueError(reason)
+    model.eval()
+    stream, tokens = model.stream_of(batch.stream).to(model.device), model.sequence(batch)
+    first, layers, parts = stream.prompt - 1 - stream.source, len(model.decoder), []
+    for wanted in bar(
+        torch.arange(first, tokens.shape[1], device=model.device).split(chunk), desc=f"{stream.rows:,} steps"
+    ):
+        rows = wanted
+        # From the last layer down: each asks the one below for the tokens that it looks back to.
+        for bias in reversed(model.self_biases * (layers // len(model.self_biases))):
+            seen = bias.open_tokens(rows, stream)
+            rows = torch.cat([rows, seen[seen >= 0]]).unique()
+        columns = Columns(stream, rows)
+        selves = [OpenTokens(_at(rows, bias.open_tokens(rows, stream))) for bias in model.self_biases]
+        memory = coordinates = None
+        crosses = [None]
+        if model.crossing:
+            opened = [bias.open_tokens(rows, stream) for bias in model.cross_biases]
+            index = torch.cat([seen[seen >= 0] for seen in opened]).unique()
+            source = Columns(stream, index, crossing=True)
+            crosses = [OpenTokens(_at(index, seen)) for seen in opened]
+            memory, coordinates = model.memory(batch.source[:, index], source), model.positions.coordinates(source)
+        biases = list(zip(selves * (layers // len(selves)), crosses * (layers // len(crosses)), strict=True))
+        x, _ = model.run_decoder(model.embed(tokens[:, rows], columns), rows, rows, memory, coordinates, biases)
+        parts.append(model.logits(x[:, locate(rows, wanted)]).argmax(-1))
+    return torch.cat(parts, 1)
+
+
+def _at(present: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Columns as indices into those that are present."""
+    found = locate(present, wanted)
+    # Rows that are there only for what they look back to may see nothing that is present: what they see is not used.
+    found[..., 0] = torch.where((found < 0).all(-1), 0, found[..., 0])
+    return found
 
 
 @torch.no_grad()
 def greedy_decode(
-    model: Transformer, source: torch.Tensor, layout: Layout | Stream, steps: int, cache: bool = True
+    model: Transformer, source: torch.Tensor, stream: Stream, steps: int, cache: bool = True
 ) -> torch.Tensor:
     """Write an output token by token, each the argmax given those before it.
 
@@ -26,7 +94,7 @@ def greedy_decode(
     Args:
         model: put in evaluation mode.
         source: [batch, columns], token ids on the model's device.
-        layout: the source's columns, or the stream of an output in rows.
+        stream: the coordinates of the input.
         steps: tokens to write, the end token included.
         cache: keep keys and values of earlier steps; False runs the whole prefix again at every step.
 
@@ -34,29 +102,36 @@ def greedy_decode(
         [batch, steps], token ids.
 
     Raises:
-        ValueError: more steps than an output in one stream has.
+        ValueError: more steps than the output has.
     """
     model.eval()
-    layout = layout.to(source.device)
-    if isinstance(model, DecoderOnly):
-        stream = stream_of(layout)
-        outputs = len(stream.kind)
-        if steps > outputs:
-            raise ValueError(f"expected at most the {outputs} steps that the stream's output has, got {steps}")
-        return _decode_stream(model, source, stream, steps, cache)
-    memory = model.memory(source, layout)
-    tokens = torch.full((len(source), 1), START_ID, device=source.device)
-    past, columns = None, model.positions.coordinates(layout)
-    for step in bar(range(steps), desc="writing"):
-        seen = Steps(torch.arange(step + 1, device=source.device), steps)
-        rows = seen.columns[-1:] if cache else seen.columns
-        x = model.embed_target(tokens[:, -1:] if cache else tokens, rows, layout)
-        biases = model.biases_of(rows, seen, layout)
-        turned = model.positions.angles(rows, layout)
-        logits, kept = model.run_decoder(x, turned, seen.columns, memory, columns, biases, past)
-        past = kept if cache else None
-        tokens = torch.cat([tokens, logits[:, -1:].argmax(-1)], dim=1)
-    return tokens[:, 1:]
+    stream = model.stream_of(stream).to(source.device)
+    if steps > stream.rows:
+        raise ValueError(f"expected at most the {stream.rows} steps that the output has, got {steps}")
+    along_lines = cache and not why_not_along_lines(model)
+    last_readers = _last_readers(model, stream) if along_lines else None
+    memory = coordinates = None
+    if model.crossing:
+        columns = stream.columns(crossing=True)
+        memory, coordinates = model.memory(source, columns), model.positions.coordinates(columns)
+    tokens = model.prompt(source)
+    written = tokens.shape[1]
+    past, kept = None, torch.empty(0, dtype=torch.long, device=source.device)
+    for _ in bar(range(steps), desc="writing"):
+        total = tokens.shape[1]
+        rows = torch.arange(total - 1 if len(kept) else 0, total, device=source.device)
+        kept = torch.cat([kept, rows])
+        columns, seen = Columns(stream, rows), Columns(stream, kept)
+        biases = _along_lines(model, rows, seen) if along_lines else model.biases_of(rows, seen)
+        angles = model.positions.angles(columns), model.positions.angles(seen)
+        x = model.embed(tokens[:, rows], columns)
+        x, past = model.run_decoder(x, *angles, memory, coordinates, biases, past)
+        tokens = torch.cat([tokens, model.logits(x[:, -1:]).argmax(-1)], dim=1)
+        if not cache:
+            past, kept = None, kept[:0]
+        elif along_lines:
+            past, kept = _without_unread(past, kept, last_readers, total)
+    return tokens[:, written:]
 
 
 def write_outputs(model: Transformer, batch: Batch) -> torch.Tensor:
@@ -65,45 +140,20 @@ def write_outputs(model: Transformer, batch: Batch) -> torch.Tensor:
     Returns:
         [batch, steps], token ids on the model's device.
     """
-    return greedy_decode(model, batch.source.to(model.device), batch.layout, batch.target.shape[1])
+    return greedy_decode(model, batch.source.to(model.device), batch.stream, batch.target.shape[1])
 
 
-def _decode_stream(
-    model: DecoderOnly, source: torch.Tensor, stream: Stream, steps: int, cache: bool
-) -> torch.Tensor:
-    equals = torch.full_like(source[:, :1], EQUALS_ID)
-    tokens = torch.cat([source[:, :-1], equals], dim=1)
-    vectors = model.positions.stream(stream)
-    forgets = cache and model.opens_few
-    dense = None if forgets else model.stream_biases(stream)
-    last_readers = _last_readers(model, stream) if forgets else None
-    past, kept = None, torch.empty(0, dtype=torch.long, device=source.device)
-    for _ in bar(range(steps), desc="writing"):
-        total = tokens.shape[1]
-        rows = torch.arange(len(kept) and total - 1, total, device=source.device)
-        kept = torch.cat([kept, rows])
-        x = model._embed(tokens[:, rows], None if vectors is None else vectors[rows])
-        following = []
-        for number, layer in enumerate(model.decoder):
-            if forgets:
-                bias = model.self_biases[number % len(model.self_biases)]
-                bias = OpenTokens(locate(kept, bias.open_tokens(rows, stream)))
-            else:
-                bias = dense[number][:, rows][:, :, kept]
-            x, keys_values = layer(x, rows, past and past[number], kept, None, None, (bias, None))
-            following.append(keys_values)
-        tokens = torch.cat([tokens, model.head(model.norm(x[:, -1:])).argmax(-1)], dim=1)
-        past = following
-        if not cache:
-            past, kept = None, kept[:0]
-        elif forgets:
-            past, kept = _without_unread(past, kept, last_readers, total)
-    return tokens[:, stream.prompt :]
+def _along_lines(model: Transformer, rows: torch.Tensor, kept: Columns) -> LayerBiases:
+    """The open tokens of each layer's attentions."""
+    stream, layers = kept.stream, len(model.decoder)
+    selves = [OpenTokens(locate(kept.index, bias.open_tokens(rows, stream))) for bias in model.self_biases]
+    crosses = [OpenTokens(bias.open_tokens(rows, stream)) for bias in model.cross_biases] or [None]
+    return list(zip(selves * (layers // len(selves)), crosses * (layers // len(crosses)), strict=True))
 
 
-def _last_readers(model: DecoderOnly, stream: Stream) -> torch.Tensor:
-    """The last row that any line of any layer leads from to each token, [tokens]; −1 where none does."""
-    last = torch.full((len(stream),), -1, device=stream.kind.device)
+def _last_readers(model: Transformer, stream: Stream) -> torch.Tensor:
+    """The last row that any line of any layer leads from to each of the decoder's tokens, [tokens]; −1 for none."""
+    last = torch.full((len(stream),), -1, device=stream.device)
     for bias in model.self_biases:
         for rows in torch.arange(len(stream), device=last.device).split(CHUNK):
             opened = bias.open_tokens(rows, stream)

@@ -1,4 +1,4 @@
-"""Exact match by length, teacher-forced.
+"""Exact match by length, teacher-forced, and the intervals of such proportions.
 
 Greedy decoding writes the label exactly if and only if the model, fed the label's own prefix, has its argmax
 on the label at every step. So exact match needs one pass over the whole output instead of a decoding loop.
@@ -7,24 +7,115 @@ Source: paper, appendix B (accurate if and only if the output exactly matches th
 """
 
 import math
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 
-from abcnb.chunked import why_not_in_chunks, wrong_tokens_in_chunks
-from abcnb.limits import bar, check_dense, check_test, telling
+from abcnb.decoding import predictions_in_chunks, why_not_along_lines
+from abcnb.machine import bar, check_dense, check_test, telling
 from abcnb.model import Transformer
 from abcnb.rows import RowTask
-from abcnb.scores import Score
 from abcnb.tasks import Batch, Operands, Task
 from abcnb.testsets import check_test_request, test_cases
+
+
+@dataclass(frozen=True)
+class Score:
+    """How many samples of a test were answered exactly.
+
+    Attributes:
+        length: digits of the operands (decimal digits for Parity).
+        samples, correct: how many were tried and matched whole.
+        wrong_digits: output tokens, over all samples, that teacher forcing got wrong.
+        digits: output tokens over all samples, end tokens included.
+        code, date: of a stored score, the fingerprint of the code that produced it, and the day it was measured.
+        worst_kind, worst_percent: of a test set with several kinds, the one with the lowest exact match (the first
+            of several), and that exact match in percent, to four decimals.
+    """
+
+    length: int
+    samples: int
+    correct: int
+    wrong_digits: int
+    digits: int
+    code: str = ""
+    date: str = ""
+    worst_kind: str = ""
+    worst_percent: float | None = None
+
+    @property
+    def exact_match(self) -> float:
+        """Percent of samples correct."""
+        return 100.0 * self.correct / self.samples
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.length} digits: {percent(self.exact_match)}% of {self.samples:,} exact "
+            f"(95% interval {low:.2f} to {high:.2f}), {self.wrong_digits:,} of {self.digits:,} digits wrong"
+        )
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% Wilson interval of `exact_match`, in percent."""
+        low, high = wilson_interval(self.correct, self.samples)
+        return 100 * low, 100 * high
+
+
+def percent(value: float) -> str:
+    """A percentage that shows 100 only where nothing was missed."""
+    return "100" if value == 100 else f"{min(value, 99.99):.2f}"
+
+
+def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """The Wilson score interval of a proportion.
+
+    (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
+
+    Source: Wilson 1927; z is the normal quantile of 97.5%.
+    """
+    _check_proportion(successes, trials)
+    p, n = successes / trials, trials
+    centre = p + z * z / (2 * n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, (centre - half) / (1 + z * z / n)), min(1.0, (centre + half) / (1 + z * z / n))
+
+
+def exact_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The exact 95% interval of a proportion, for few trials, such as seeds (the sums overflow beyond a thousand).
+
+    Its ends are the proportions with which so many successes or more, and so many or fewer, have a chance of 2.5%.
+
+    Source: Clopper and Pearson 1934.
+    """
+    _check_proportion(successes, trials)
+
+    def chance(counts: range, p: float) -> float:
+        return math.fsum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in counts)
+
+    def solve(is_below: Callable[[float], bool]) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (middle, high) if is_below(middle) else (low, middle)
+        return low
+
+    or_more, or_fewer = range(successes, trials + 1), range(successes + 1)
+    low = solve(lambda p: chance(or_more, p) < 0.025) if successes else 0.0
+    high = solve(lambda p: chance(or_fewer, p) > 0.025) if successes < trials else 1.0
+    return low, high
+
+
+def _check_proportion(successes: int, trials: int) -> None:
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
+
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.
 TOKENS_PER_PASS = {"cpu": 2048, "cuda": 131_072}
 LONG = 256  # output steps beyond which attention over open cells alone is faster than over the whole matrix
-SAMPLES_BY_STEP = 250  # samples in one pass where errors are counted step by step
 
 
 @torch.no_grad()
@@ -33,27 +124,30 @@ def wrong_tokens(model: Transformer, batch: Batch) -> torch.Tensor:
     return (model.predictions(batch) != batch.target).sum(1)
 
 
-def count_errors(model: Transformer, task: Task, operands: Operands, form: str) -> torch.Tensor:
-    """Teacher-forced errors of each sample, [samples], in passes of bounded memory.
+def is_wrong(model: Transformer, task: Task, operands: Operands, form: str) -> Iterator[torch.Tensor]:
+    """Which output tokens teacher forcing gets wrong, [some samples, steps], in passes of bounded memory.
 
-    Long outputs are processed in chunks, along open cells only, where that is exact (`chunked`).
+    Long outputs are predicted in chunks, along lines only, where that is exact (`chunked`).
     """
     model.eval()
-    layout = task.layout_of(operands, form).to(model.device)
+    samples, steps = len(operands[0]), output_steps(task, operands)
     tokens = TOKENS_PER_PASS.get(model.device.type, TOKENS_PER_PASS["cpu"])
-    chunk = max(LONG, tokens // len(operands[0]))
-    steps = output_steps(task, operands)
-    in_chunks = steps > LONG and not why_not_in_chunks(model, layout, steps)
-    if not in_chunks and not model.opens_few:
-        check_dense(layout.rows, model.device)
-    size = max(1, tokens // (min(chunk, layout.rows) if in_chunks else layout.rows))
-    count = partial(wrong_tokens_in_chunks, chunk=chunk) if in_chunks else wrong_tokens
-    errors = []
-    for start in bar(range(0, len(operands[0]), size), desc=f"{layout.rows:,} steps"):
+    along_lines = steps > LONG and not why_not_along_lines(model)
+    if not along_lines:
+        check_dense(steps, model.device)
+    chunk = max(LONG, tokens // samples) if along_lines else steps
+    size = max(1, tokens // min(chunk, steps))
+    stream = task.stream_of(operands, form).to(model.device)
+    for start in bar(range(0, samples, size), desc=f"{steps:,} steps"):
         part = tuple(operand[start : start + size].to(model.device) for operand in operands)
-        batch = task.batch(part, form)
-        errors.append(count(model, Batch(batch.source, batch.target, layout)).cpu())
-    return torch.cat(errors)
+        batch = replace(task.batch(part, form), stream=stream)
+        found = predictions_in_chunks(model, batch, chunk) if along_lines else model.predictions(batch)
+        yield found != batch.target
+
+
+def count_errors(model: Transformer, task: Task, operands: Operands, form: str) -> torch.Tensor:
+    """Teacher-forced errors of each sample, [samples], in passes of bounded memory."""
+    return torch.cat([wrong.sum(1).cpu() for wrong in is_wrong(model, task, operands, form)])
 
 
 def evaluate(
@@ -137,7 +231,6 @@ def test_inputs(task: Task, length: int, samples: int, test_set: str, least_widt
     }
 
 
-@torch.no_grad()
 def wrong_by_step(
     model: Transformer,
     task: Task,
@@ -152,17 +245,13 @@ def wrong_by_step(
     Step i writes the digit of place i, the last one the end token.
     """
     check_request(task, length, samples, test_set)
-    model.eval()
-    wrong = torch.zeros(0, dtype=torch.long)
+    total = torch.zeros(0, dtype=torch.long)
     for operands in test_inputs(task, length, samples, test_set, least_width).values():
-        if not model.opens_few:
-            check_dense(task.layout_of(operands, form).rows, model.device)
-        for part in zip(*(operand.split(SAMPLES_BY_STEP) for operand in operands), strict=True):
-            batch = task.batch(tuple(operand.to(model.device) for operand in part), form)
-            found = (model.predictions(batch) != batch.target).sum(0).cpu()
-            wrong = F.pad(wrong, (0, max(0, len(found) - len(wrong))))
-            wrong[: len(found)] += found
-    return wrong
+        for wrong in is_wrong(model, task, operands, form):
+            found = wrong.sum(0).cpu()
+            total = F.pad(total, (0, max(0, len(found) - len(total))))
+            total[: len(found)] += found
+    return total
 
 
 def score(length: int, errors: torch.Tensor, task: Task, operands: Operands) -> Score:

@@ -1,13 +1,24 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and a training's state in one of them.
 
+An interrupted training goes on from its checkpoint where it was.
+"""
+
+import json
+import math
 import os
 import platform
 from collections.abc import Callable
+from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import NamedTuple
 
+import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file, safe_open, save_file
+
+from abcnb.model import Transformer
 
 
 def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
@@ -62,3 +73,143 @@ def _remove_if_dead(temporary: Path) -> None:
         temporary.unlink(missing_ok=True)
     except (PermissionError, OverflowError):  # of another user; no process
         return
+
+
+RECORD = ("step", "seconds", "loss", "exact_match", "digit_error_rate")  # of a validation
+
+
+class Progress(NamedTuple):
+    """How far a training has come: optimizer steps, validations, seconds."""
+
+    step: int = 0
+    history: tuple[dict, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The file that holds a training's weights, optimizer, generators and progress.
+
+    Attributes:
+        file: where it is.
+        owner: whose training it is, as text: one of another owner is refused, even where all shapes agree.
+        model, optimizer, generator: what is saved, and what a resumed training goes on with.
+    """
+
+    file: Path
+    owner: str
+    model: Transformer
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+
+    def save(self, progress: Progress) -> None:
+        """Write all of it in one file, so that the parts always belong together."""
+        tensors = {f"model.{name}": value.contiguous() for name, value in self.model.state_dict().items()}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value.clone() for name, value in state.items()}
+        metadata = {"step": str(progress.step), "seconds": str(progress.seconds)}
+        metadata |= {
+            "history": json.dumps(progress.history),
+            "device": self.model.device.type,
+            "owner": self.owner,
+        }
+        write_atomically(self.file, lambda name: save_file(tensors | self._generators(), name, metadata))
+
+    def resume(self, steps: int, validate_every: int) -> Progress:
+        """Take model, optimizer and generators to where the file has them; the start where there is no file.
+
+        Args:
+            steps, validate_every: of the training, which also validates after its last step.
+
+        Raises:
+            ValueError: the file is damaged, of another training, or of another kind of device. Nothing is changed.
+        """
+        if not self.file.exists():
+            return Progress()
+        try:
+            tensors = load_file(self.file)
+            with safe_open(self.file, "pt") as opened:
+                metadata = opened.metadata() or {}
+            progress = self._checked(tensors, metadata, steps, validate_every)
+        except (SafetensorError, ValueError, RecursionError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"expected a checkpoint in {self.file}, got: {reason}; delete it to train again"
+            ) from None
+        here, there = self.model.device.type, metadata["device"]
+        if here != there:
+            raise ValueError(
+                f"expected to go on with {self.file} on {there}, where it was begun, got {here}; "
+                "go on there, or delete it to train again here"
+            )
+        self._load(tensors)
+        return progress
+
+    def _generators(self) -> dict[str, torch.Tensor]:
+        """The states of the generators of batches and of dropout."""
+        found = {"generator": self.generator.get_state(), "dropout": torch.get_rng_state()}
+        if self.model.device.type == "cuda":
+            found["dropout_cuda"] = torch.cuda.get_rng_state(self.model.device)
+        return found
+
+    def _checked(self, tensors: dict, metadata: dict, steps: int, validate_every: int) -> Progress:
+        missing = [name for name in ("step", "seconds", "history", "device", "owner") if name not in metadata]
+        if missing:
+            raise ValueError(f"no {missing[0]}")
+        if metadata["owner"] != self.owner:
+            raise ValueError(f"that of {metadata['owner'] or 'no experiment'}, not of {self.owner or 'none'}")
+        if metadata["device"] == self.model.device.type:
+            _check_tensors(tensors, self._expected())
+        step, seconds = int(metadata["step"]), float(metadata["seconds"])
+        history = json.loads(metadata["history"])
+        if not 1 <= step <= steps or not math.isfinite(seconds) or seconds < 0:
+            raise ValueError(f"step {step} of {steps} after {seconds} seconds")
+        if not isinstance(history, list) or not all(is_record(record) for record in history):
+            raise ValueError("a history that is no list of validations")
+        validated = [*range(validate_every, step + 1, validate_every)]
+        if [record["step"] for record in history] != validated + [steps] * (
+            step == steps and steps % validate_every > 0
+        ):
+            raise ValueError(f"a history that is not that of {step} steps")
+        return Progress(step, tuple(history), seconds)
+
+    def _expected(self) -> dict[str, torch.Tensor]:
+        """For every tensor of a checkpoint, by name, one of its shape and type."""
+        found = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for index, parameter in enumerate(parameters):
+            found[f"optimizer.{index}.step"] = torch.zeros(())
+            found |= {f"optimizer.{index}.{name}": parameter for name in ("exp_avg", "exp_avg_sq")}
+        return found | self._generators()
+
+    def _load(self, tensors: dict[str, torch.Tensor]) -> None:
+        self.model.load_state_dict(
+            {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+        )
+        state: dict[int, dict] = {}
+        for key, value in tensors.items():
+            if key.startswith("optimizer."):
+                _, index, name = key.split(".")
+                state.setdefault(int(index), {})[name] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.generator.set_state(tensors["generator"])
+        torch.set_rng_state(tensors["dropout"])
+        if "dropout_cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["dropout_cuda"], self.model.device)
+
+
+def _check_tensors(tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    for name in sorted(tensors.keys() ^ expected.keys()):
+        raise ValueError(f"no {name}" if name in expected else f"{name}, which this model does not have")
+    for name, values in tensors.items():
+        got, wanted = ((value.dtype, list(value.shape)) for value in (values, expected[name]))
+        if got != wanted:
+            raise ValueError(f"{name} of {got[0]} and shape {got[1]} instead of {wanted[0]} and {wanted[1]}")
+        if not bool(values.isfinite().all()):
+            raise ValueError(f"NaN or infinity in {name}")
+
+
+def is_record(record: object) -> bool:
+    """Whether it has what a validation leaves."""
+    return isinstance(record, dict) and all(isinstance(record.get(name), (int, float)) for name in RECORD)

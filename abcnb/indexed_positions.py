@@ -7,9 +7,9 @@ more indices than there are.
 import torch
 from torch import nn
 
-from abcnb.layout import NO_PLACE, Layout
+from abcnb.biases import at_place
+from abcnb.coordinates import COUNTERS, Columns, Stream
 from abcnb.positions import Positions, sinusoid
-from abcnb.stream import Stream
 
 
 def vectors_of(table: nn.Embedding, index: torch.Tensor) -> torch.Tensor:
@@ -53,37 +53,21 @@ class Indexed(Positions):
     def _table(self) -> nn.Embedding | None:
         return nn.Embedding(self.max_position, self.d_model)
 
-    def needed(self, layout: Layout) -> int:
-        """How many indices an input of this layout takes."""
+    def needed(self, stream: Stream) -> int:
+        """How many indices an input takes."""
         raise TypeError(f"the scheme {type(self).__name__!r} does not define needed()")
 
-    def source_index(self, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
-        """The index of each source column, [columns] or [batch, columns]; −1 where a token has none."""
-        raise TypeError(f"the scheme {type(self).__name__!r} does not define source_index()")
+    def index(self, columns: Columns, draw: int | torch.Tensor = 0) -> torch.Tensor:
+        """The index of each token, [tokens] or [batch, tokens]; −1 where it has none."""
+        raise TypeError(f"the scheme {type(self).__name__!r} does not define index()")
 
-    def target_index(self, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
-        """The index of the decoder's input at each step, [rows] or [batch, rows]: at step i of place i − 1."""
-        return rows + draw
-
-    def vectors(self, index: torch.Tensor) -> torch.Tensor:
+    def of_index(self, index: torch.Tensor) -> torch.Tensor:
         """The vector of each index, [..., d_model]; zero for −1."""
         return vectors_of(self.table, index)
 
-    def check(self, layout: Layout) -> None:
-        """Refuse an input that takes more indices than there are.
-
-        Raises:
-            ValueError: says how many it takes.
-        """
-        check_count(self.needed(layout), self.max_position)
-
-    def source(self, layout, draw=0):
-        self.check(layout)
-        return self.vectors(self.source_index(layout, draw))
-
-    def target(self, rows, layout, draw=0):
-        self.check(layout)
-        return self.vectors(self.target_index(rows, layout, draw))
+    def vectors(self, columns, draw=0):
+        check_count(self.needed(columns.stream), self.max_position)
+        return self.of_index(self.index(columns, draw))
 
 
 class Learned(Indexed):
@@ -92,11 +76,11 @@ class Learned(Indexed):
     Source: Gehring et al. 2017, section 3.1.
     """
 
-    def needed(self, layout):
-        return max(layout.total_columns, layout.rows)
+    def needed(self, stream):
+        return max(stream.source, stream.rows)
 
-    def source_index(self, layout, draw=0):
-        return layout.columns
+    def index(self, columns, draw=0):
+        return columns.index + draw
 
 
 class Randomized(Indexed):
@@ -110,26 +94,20 @@ class Randomized(Indexed):
     def _table(self):
         return None
 
-    def draw(self, layout, batch):
+    def draw(self, stream, batch):
         return int(torch.randint(2**31, ()))
 
-    def needed(self, layout):
-        return layout.total_columns + layout.rows
+    def needed(self, stream):
+        return stream.source + stream.rows
 
-    def _drawn(self, layout: Layout, draw: int) -> torch.Tensor:
+    def index(self, columns, draw=0):
         order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
-        positions, device = order[: self.needed(layout)].sort().values, layout.columns.device
+        positions, device = order[: self.needed(columns.stream)].sort().values, columns.index.device
         if device.type == "cuda":  # from pinned memory a copy makes no training step wait
             positions = positions.pin_memory()
-        return positions.to(device, non_blocking=True)
+        return positions.to(device, non_blocking=True)[columns.tokens]
 
-    def source_index(self, layout, draw=0):
-        return self._drawn(layout, draw)[layout.columns]
-
-    def target_index(self, rows, layout, draw=0):
-        return self._drawn(layout, draw)[layout.total_columns + rows]
-
-    def vectors(self, index):
+    def of_index(self, index):
         return sinusoid(index, self.d_model)
 
 
@@ -145,37 +123,23 @@ class _FromRandomOffset(Indexed):
     in_streams = True
     from_middle = False
 
-    def _needed(self, layout: Layout | Stream) -> int:
-        return self.needed_in(layout) if isinstance(layout, Stream) else self.needed(layout)
+    def draw(self, stream, batch):
+        return torch.randint(unused(self.needed(stream), self.max_position) + 1, (batch, 1), device=stream.device)
 
-    def draw(self, layout, batch):
-        device = (layout.kind if isinstance(layout, Stream) else layout.columns).device
-        return torch.randint(unused(self._needed(layout), self.max_position) + 1, (batch, 1), device=device)
+    def counted(self, columns: Columns) -> torch.Tensor:
+        """The index of each token before the offset, [tokens]; −1 where it has none."""
+        raise TypeError(f"the scheme {type(self).__name__!r} does not define counted()")
 
-    def offset(self, layout: Layout | Stream, draw: int | torch.Tensor) -> int | torch.Tensor:
-        """Where a training batch begins to count, as drawn, and where evaluation does."""
-        if isinstance(draw, torch.Tensor) or not self.from_middle:
-            return draw
-        return unused(self._needed(layout), self.max_position) // 2
+    def needed(self, stream):
+        parts = [stream.columns(), *([stream.columns(crossing=True)] if stream.source else [])]
+        return max(int(self.counted(part).max()) for part in parts) + 1
 
-    def source(self, layout, draw=0):
-        return super().source(layout, self.offset(layout, draw))
-
-    def target(self, rows, layout, draw=0):
-        return super().target(rows, layout, self.offset(layout, draw))
-
-    def stream_index(self, stream: Stream) -> torch.Tensor:
-        """The index of each token of a stream before the offset, [tokens]; −1 where a token has none."""
-        raise TypeError(f"the scheme {type(self).__name__!r} does not define stream_index()")
-
-    def needed_in(self, stream: Stream) -> int:
-        """How many indices a stream takes."""
-        return int(self.stream_index(stream).max()) + 1
-
-    def stream(self, stream, draw=0):
-        check_count(self.needed_in(stream), self.max_position)
-        index = self.stream_index(stream)
-        return self.vectors(torch.where(index >= 0, index + self.offset(stream, draw), -1))
+    def index(self, columns, draw=0):
+        offset = draw
+        if self.from_middle and not isinstance(draw, torch.Tensor):
+            offset = unused(self.needed(columns.stream), self.max_position) // 2
+        counted = self.counted(columns)
+        return torch.where(counted >= 0, counted + offset, -1)
 
 
 class Abacus(_FromRandomOffset):
@@ -186,17 +150,8 @@ class Abacus(_FromRandomOffset):
     Source: McLeish et al. 2024, section 3.
     """
 
-    def needed(self, layout):
-        return layout.width
-
-    def stream_index(self, stream):
-        return stream.own_places().clamp(min=-1)
-
-    def source_index(self, layout, draw=0):
-        return torch.where(layout.digit_places > NO_PLACE, layout.digit_places + draw, -1)
-
-    def target_index(self, rows, layout, draw=0):
-        return torch.where(rows > 0, rows - 1 + draw, -1)
+    def counted(self, columns):
+        return columns.own_places.clamp(min=-1)
 
 
 class Coupled(_FromRandomOffset):
@@ -208,19 +163,11 @@ class Coupled(_FromRandomOffset):
 
     from_middle = True
 
-    def needed(self, layout):
-        return layout.rows
-
-    def source_index(self, layout, draw=0):
-        right_of_a_number = torch.isin(layout.columns, layout.column_of_place[:, 0])
-        elsewhere = torch.where(right_of_a_number, draw, -1)
-        return torch.where(layout.digit_places > NO_PLACE, layout.digit_places + 1 + draw, elsewhere)
-
-    def stream_index(self, stream):
-        # The step that writes place p reads the token of place p − 1, so `=` is of place −1, as in the source.
-        index = (stream.levels("place") + 1).clamp(min=-1)
-        index[stream.prompt - 1] = 0
-        return index
+    def counted(self, columns):
+        places = columns.stream.levels("place")[columns.tokens]
+        first_input = columns.tokens == columns.stream.prompt - 1  # step i reads the token of place i − 1
+        before = at_place(columns, -1) if columns.crossing else first_input
+        return torch.where(before, 0, (places + 1).clamp(min=-1))
 
 
 class Kinds(Positions):
@@ -237,8 +184,8 @@ class Kinds(Positions):
         super().__init__()
         self.table = nn.Embedding(self.MOST + 1, d_model)
 
-    def stream(self, stream, draw=0):
-        kind, _, _ = stream.steps_at(torch.arange(len(stream), device=stream.kind.device))
+    def vectors(self, columns, draw=0):
+        kind, _, _ = columns.stream.steps_at(columns.index)
         return self.table(kind + 1)
 
 
@@ -264,10 +211,10 @@ class CoupledRows(Kinds):
         self.rows, self.places = nn.Embedding(max_position, d_model), nn.Embedding(max_position, d_model)
 
     def _unused(self, stream: Stream) -> list[int]:
-        return [unused(int(self._index(stream, level).max()) + 1, self.max_position) for level in ("row", "place")]
+        return [unused(int(self._index(stream, level).max()) + 1, self.max_position) for level in COUNTERS]
 
     def draw(self, stream, batch):
-        device = stream.kind.device
+        device = stream.device
         return torch.stack([torch.randint(n + 1, (batch, 1), device=device) for n in self._unused(stream)])
 
     @staticmethod
@@ -275,11 +222,12 @@ class CoupledRows(Kinds):
         """[tokens], −1 where a token has no such index."""
         return stream.levels(level).clamp(min=-1)
 
-    def stream(self, stream, draw=0):
-        vectors = super().stream(stream)
+    def vectors(self, columns, draw=0):
+        stream, vectors = columns.stream, super().vectors(columns)
         draws = draw if isinstance(draw, torch.Tensor) else [n // 2 for n in self._unused(stream)]
-        for table, level, offset in zip((self.rows, self.places), ("row", "place"), draws, strict=True):
+        for table, level, offset in zip((self.rows, self.places), COUNTERS, draws, strict=True):
             index = self._index(stream, level)
             check_count(int(index.max()) + 1, self.max_position)
+            index = index[columns.tokens]
             vectors = vectors + vectors_of(table, torch.where(index >= 0, index + offset, -1))
         return vectors

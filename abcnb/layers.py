@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from abcnb.model_config import ModelConfig
+from abcnb.configs import ModelConfig
 from abcnb.positions import Positions
 
 
@@ -39,15 +39,9 @@ class Recording:
 
 
 class OpenTokens(NamedTuple):
-    """The few tokens that each row attends to, instead of a bias over all of them.
-
-    Attributes:
-        tokens: [heads, rows, most open], −1 fills up.
-        values: the bias on each of them, likewise; None where all are 0.
-    """
+    """The few tokens that each row attends to, [heads, rows, most open], instead of a bias over all; −1 fills up."""
 
     tokens: torch.Tensor
-    values: torch.Tensor | None = None
 
 
 def attend_to_open(
@@ -59,11 +53,11 @@ def attend_to_open(
     keys, values = (part.transpose(1, 2).reshape(-1, size) for part in (key, value))
     first = torch.arange(0, batch * columns * heads, columns * heads, device=key.device)[:, None, None, None]
     at = first + opened.tokens.clamp(min=0) * heads + torch.arange(heads, device=key.device)[:, None, None]
-    scores = (query[:, :, :, None] * F.embedding(at, keys)).sum(-1) / math.sqrt(size)
-    if opened.values is not None:
-        scores = scores + opened.values
-    weights = scores.masked_fill(opened.tokens < 0, float("-inf")).softmax(-1)
     few = at.shape[-1]
+    if few == 1:  # the softmax over a single token is 1
+        return F.embedding(at[..., 0], values)
+    scores = (query[:, :, :, None] * F.embedding(at, keys)).sum(-1) / math.sqrt(size)
+    weights = scores.masked_fill(opened.tokens < 0, float("-inf")).softmax(-1)
     mixed = F.embedding_bag(at.view(-1, few), values, per_sample_weights=weights.view(-1, few), mode="sum")
     return mixed.view(query.shape)
 
@@ -189,7 +183,7 @@ class DecoderLayer(nn.Module):
         steps: torch.Tensor,
         memory: tuple[torch.Tensor, torch.Tensor] | None,
         columns: torch.Tensor | None,
-        biases: tuple[torch.Tensor | OpenTokens, torch.Tensor | None],
+        biases: tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None],
         recording: Recording | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
         """One layer.
@@ -211,17 +205,10 @@ class DecoderLayer(nn.Module):
         keys_values = self.self_attention.keys_values(normed, rows)
         if past is not None:
             keys_values = tuple(torch.cat(pair, dim=2) for pair in zip(past, keys_values, strict=True))
-        x = self.attend(x, normed, rows, keys_values, steps, memory, columns, biases, recording)
-        return x, keys_values
-
-    def attend(
-        self, x, normed, rows, keys_values, steps, memory=None, columns=None, biases=(None, None), recording=None
-    ) -> torch.Tensor:
-        """The layer from where the keys and values of all its steps are known; `normed` is x, normalized."""
         ask = recording and (recording.what, recording.self_attention)
         x = x + self.dropout(self.self_attention(normed, rows, keys_values, steps, biases[0], ask))
         if self.crossing:
             ask = recording and (recording.what, recording.cross_attention)
             crossed = self.cross_attention(self.norm_cross(x), rows, memory, columns, biases[1], ask)
             x = x + self.dropout(crossed)
-        return x + self.dropout(self.feed_forward(self.norm_feed_forward(x)))
+        return x + self.dropout(self.feed_forward(self.norm_feed_forward(x))), keys_values

@@ -1,25 +1,25 @@
-"""`LineBias`: a finite set of open lines for each head, the type that ABS writes and ABC reads off attention.
+"""Lines: offsets between the counters of a step and the coordinates of the token that it looks at.
 
-A line crosses the attention matrix in direction (1, Δ): going one row down moves it Δ columns right. It meets
-every row in at most one column, so step i opens a constant number of columns whatever the input's length.
-Which line a number `offset` means depends on the frame:
+A line belongs to a kind of step and a segment, says which counter each of the segment's coordinates follows, and adds
+an offset. A coordinate counts from its 0, such as the units of a number, or from the other end, the first digit:
 
-    frame    Δ     coordinate x of a cell (i, j)                         line
-    columns  ≥ 0   j, counted from the left                              x − Δ·i = offset
-    columns  < 0   N − 1 − j, counted from the right                     x − |Δ|·i = offset
-    places   < 0   place of column j in the segment, units 0             x − |Δ|·i = offset
-    places   > 0   distance of j from just left of the operand           x − Δ·i = offset
-    places   = 0   number of the structural token                        x = offset
+    follows       coordinate of the token looked at       printed
+    none          offset                                  a[3]
+    place         place + offset                          a[place-1]
+    2place        2 · place + offset                      a[2place]
+    first         last − offset                           a[first]
+    first-place   last − (place + offset)                 a[first-place]
 
-In the `columns` frame a line with Δ ≥ 0 keeps its distance from the matrix's top-left corner when the matrix
-grows and one with Δ < 0 from the top-right corner (paper, Algorithm 1 and its footnote). In the `places`
-frame a line belongs to an operand and keeps its distance from that operand's end. In decoder self-attention the
-frames differ in vertical lines alone: step `offset` in `columns`, the start token in `places`. Diagonals are distances
-between steps, anti-diagonals are counted from the last step.
+and likewise with `row`. A structural token has no coordinates, so it is one line. As lines are written in coordinates
+they mean the same at every length, and a step opens at most one token per line. A row of the attention matrix that no
+line of a head reaches sees the start token, which looks like nothing else.
+
+Source: paper, appendix D, for lines over matrix columns, which are counted from the matrix's edges; coordinates of
+tokens are this project's.
 """
 
 import json
-import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,252 +28,135 @@ from typing import NamedTuple
 import torch
 
 from abcnb.biases import CLOSED, Biases
-from abcnb.layout import Layout, Steps, locate
+from abcnb.coordinates import Columns, Segment, Stream
 
-FRAMES = ("columns", "places")
 ATTENTIONS = ("self", "cross")
-CLOSED_ROW_RULES = ("transparent", "nearest")
-DIRECTION_NAMES = {
-    -2: "anti-diagonal Δ=−2",
-    -1: "anti-diagonal",
-    0: "vertical",
-    1: "diagonal",
-    2: "diagonal Δ=2",
-}
+START_TOKEN = 0  # the first column of either attention, which a row without a line sees
 
 
-class Family(NamedTuple):
-    """Parallel lines: those that differ by their offset alone. `segment` is 0 where it has no meaning."""
+class Follows(NamedTuple):
+    """What a coordinate follows: slope · counter, from its 0 or from its last value."""
 
-    attention: str
-    frame: str
-    direction: int
-    segment: int = 0
+    counter: str
+    slope: int
+    from_first: bool
+
+
+FOLLOWS = {
+    f"{'first-' * from_first}{slope if slope > 1 else ''}{counter}": Follows(counter, slope, from_first)
+    for from_first in (False, True)
+    for counter in ("place", "row")
+    for slope in (1, 2)
+} | {"none": Follows("", 0, False), "first": Follows("", 0, True)}
 
 
 class Line(NamedTuple):
-    """One open line of one head, with the bias on its cells (0 leaves the scores as they are)."""
+    """One open line of one head, for steps of one kind."""
 
     head: int
-    frame: str
-    direction: int
-    segment: int
-    offset: int
-    value: float = 0.0
+    step: str
+    segment: str
+    follows: tuple[str, ...] = ()
+    offset: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        at = []
+        for follows, offset in zip(self.follows, self.offset, strict=True):
+            shown = -offset if FOLLOWS[follows].from_first else offset
+            name = "" if follows == "none" else follows
+            at.append(f"{name}{shown:+d}" if name and shown else name or str(shown))
+        return f"{self.segment}[{', '.join(at)}]" if at else self.segment
 
 
-@dataclass(frozen=True)
-class Trace:
-    """Where a family's lines run: the line of offset c is at coordinate x = c + slope·i in row i, and
-    coordinate x is column `columns[x − low]`."""
-
-    slope: int
-    low: int
-    columns: torch.Tensor
-
-    def at(self, offsets: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Columns that lines cross in rows: [lines] and [lines or 1, rows] to [lines, rows], −1 outside."""
-        index = offsets[:, None] + self.slope * rows - self.low
-        inside = (index >= 0) & (index < len(self.columns))
-        return torch.where(inside, self.columns[index.clamp(0, len(self.columns) - 1)], -1)
-
-    def offsets(self, rows: int) -> torch.Tensor:
-        """The offsets of all lines that cross a matrix of this many rows."""
-        return torch.arange(self.low - self.slope * (rows - 1), self.low + len(self.columns))
-
-    def nearest_rows(self, offset: int, rows: torch.Tensor) -> torch.Tensor:
-        """For each row the nearest one that the line of this offset crosses."""
-        if self.slope == 0:
-            return rows
-        first = -((offset - self.low) // self.slope)
-        last = (self.low + len(self.columns) - 1 - offset) // self.slope
-        return rows.clamp(max(first, 0), max(last, 0))
-
-
-def trace(family: Family, columns: Layout | Steps) -> Trace:
-    """The trace of a family over a source's columns or a decoder's steps."""
-    delta, total = family.direction, columns.total_columns
-    device = columns.columns.device
-    if family.attention == "self" or family.frame == "columns":
-        if family.frame == "places" and delta == 0:
-            return Trace(0, 0, torch.zeros(1, dtype=torch.long, device=device))
-        across = torch.arange(total, device=device)
-        return Trace(abs(delta), 0, across if delta >= 0 else across.flip(0))
-    if delta == 0:
-        return Trace(0, 0, columns.structural_columns)
-    of_place = columns.column_of_place[family.segment]
-    return Trace(-delta, -1, of_place) if delta < 0 else Trace(delta, 0, of_place.flip(0))
+def tokens_on(line: Line, segment: Segment, row: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """The token of the whole stream that a line opens at steps of these rows and places, −1 outside its segment."""
+    coordinates = []
+    for follows, add, size in zip(line.follows, line.offset, segment.shape, strict=True):
+        counter, slope, from_first = FOLLOWS[follows]
+        x = slope * (row if counter == "row" else place) + add
+        coordinates.append(size - 1 - x if from_first else x)
+    return segment.tokens(coordinates or [row])
 
 
 @dataclass(frozen=True)
 class LineBias:
-    """An attention bias made of lines: their cells are open, with the line's value, all others are closed.
-
-    Where lines cross, the larger value counts. A head without lines is transparent: all its cells are 0.
+    """An attention bias made of lines: 0 on their tokens, −∞ elsewhere.
 
     Attributes:
         attention: `self` or `cross`.
         heads: number of heads.
-        lines: the open lines of all heads.
-        closed_rows: what a row becomes that none of its head's lines reaches: `transparent` (all 0: what
-            the authors' −1e6 on a whole row amounts to after the softmax), or `nearest` (the cell in which
-            the closest of the head's lines ends, or, were that in the future, the row's own step).
+        lines: of all heads and kinds of steps.
 
     Raises:
-        ValueError: an unknown attention, frame or rule, a head out of range, a negative segment.
+        ValueError: an unknown attention, a head out of range, an unknown counter, or not as many offsets as counters.
     """
 
     attention: str
     heads: int
     lines: tuple[Line, ...]
-    closed_rows: str = "nearest"
 
     def __post_init__(self):
         if self.attention not in ATTENTIONS:
             raise ValueError(f"expected an attention among {ATTENTIONS}, got {self.attention!r}")
-        if self.closed_rows not in CLOSED_ROW_RULES:
-            raise ValueError(f"expected closed_rows among {CLOSED_ROW_RULES}, got {self.closed_rows!r}")
         for line in self.lines:
             if not 0 <= line.head < self.heads:
-                raise ValueError(f"expected a head from 0 to {self.heads - 1}, got {line}")
-            if line.frame not in FRAMES:
-                raise ValueError(f"expected a frame among {FRAMES}, got {line}")
-            if line.direction not in DIRECTION_NAMES or line.segment < 0:
+                raise ValueError(f"expected a head from 0 to {self.heads - 1}, got {line!r}")
+            if set(line.follows) - set(FOLLOWS) or len(line.follows) != len(line.offset):
                 raise ValueError(
-                    f"expected a direction among {sorted(DIRECTION_NAMES)} and a segment of at least 0, got {line}"
+                    f"expected counters among {', '.join(FOLLOWS)} and an offset for each, got {line!r}"
                 )
-            if not isinstance(line.offset, int) or not math.isfinite(line.value):
-                raise ValueError(f"expected a whole offset and a finite value, got {line}")
-
-    @property
-    def transparent_heads(self) -> tuple[int, ...]:
-        """Heads without any line."""
-        return tuple(sorted(set(range(self.heads)) - {line.head for line in self.lines}))
+            if not all(type(offset) is int for offset in line.offset):
+                raise ValueError(f"expected whole offsets, got {line!r}")
 
     @cached_property
-    def _families(self) -> list[tuple[Family, list[Line]]]:
-        groups: dict[Family, list[Line]] = {}
+    def _groups(self) -> dict[tuple[int, str], list[Line]]:
+        groups: dict[tuple[int, str], list[Line]] = {}
         for line in self.lines:
-            family = Family(self.attention, line.frame, line.direction, line.segment)
-            groups.setdefault(family, []).append(line)
-        return list(groups.items())
+            groups.setdefault((line.head, line.step), []).append(line)
+        return groups
 
-    @cached_property
-    def _ordered(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Heads and values of the lines, in the order in which `cells` returns them."""
-        ordered = [line for _, lines in self._families for line in lines]
-        heads = torch.tensor([line.head for line in ordered], dtype=torch.long)
-        return heads, torch.tensor([line.value for line in ordered])
+    def open_tokens(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
+        """The columns that rows of the attention matrix open, [heads, rows, most lines]; −1 fills up.
 
-    def cells(self, rows: torch.Tensor, columns: Layout | Steps) -> tuple[torch.Tensor, ...]:
-        """The cells on open lines.
+        No column is listed twice, none lies in the future, and no row is without one.
 
-        Args:
-            rows: [rows], decoder steps.
-            columns: the source's layout or the decoder's steps.
-
-        Returns:
-            The lines' heads [lines], their columns in each row [lines, rows] (in the whole source, −1 where
-            the line is outside it or, in self-attention, in the future) and values [lines].
+        Raises:
+            ValueError: lines of other segments, coordinates or kinds of steps than the stream has.
         """
-        heads, values = (part.to(rows.device) for part in self._ordered)
-        crossed = [
-            self._trace(family, columns).at(
-                torch.tensor([line.offset for line in lines], device=rows.device), rows
-            )
-            for family, lines in self._families
-        ]
-        where = torch.cat(crossed) if crossed else rows.new_empty(0, len(rows), dtype=torch.long)
-        if self.attention == "self":
-            where = torch.where(where <= rows, where, -1)
-        return heads, where, values
-
-    def _trace(self, family: Family, columns: Layout | Steps) -> Trace:
-        if self.attention == "cross" and family.segment >= columns.segments:
+        crossing = self.attention == "cross"
+        if crossing and not stream.source:
             raise ValueError(
-                f"a line follows operand {family.segment + 1}, but this source has {columns.segments}; "
-                "use the bias on the task and form that it was made for"
+                "expected the stream of an encoder-decoder for lines of cross-attention, got one sequence"
             )
-        return trace(family, columns)
+        for line in self.lines:
+            _check(line, stream, crossing)
+        kind, row, place = stream.steps_at(rows)
+        first = 0 if crossing else stream.source
+        depth = max((len(lines) for lines in self._groups.values()), default=1)
+        found = torch.full((self.heads, len(rows), depth), -1, device=rows.device)
+        known: dict[Line, torch.Tensor] = {}  # heads mostly share their lines
+        for (head, step), lines in self._groups.items():
+            here = kind == stream.kinds.index(step)
+            for k, line in enumerate(lines):
+                alike = line._replace(head=0)
+                if alike not in known:
+                    tokens = tokens_on(line, stream.segment(line.segment), row, place) - first
+                    seen = here & (tokens >= 0)
+                    known[alike] = torch.where(seen if crossing else seen & (tokens <= rows), tokens, -1)
+                tokens = known[alike]
+                twice = (found[head, :, :k] == tokens[:, None]).any(-1)
+                found[head, :, k] = torch.where(here & ~twice, tokens, found[head, :, k])
+        nothing = (found < 0).all(-1)
+        found[..., 0] = torch.where(nothing, START_TOKEN, found[..., 0])
+        return found
 
-    def open_cells(self, rows: torch.Tensor, columns: Layout | Steps) -> tuple[torch.Tensor, ...]:
-        """`cells`, with the rows that no line of a head reaches opened under the rule `nearest`."""
-        heads, where, values = self.cells(rows, columns)
-        if self.closed_rows == "transparent" or not len(heads):
-            return heads, where, values
-        count = torch.zeros(self.heads, len(rows), dtype=torch.long, device=rows.device)
-        reached = count.index_add(0, heads, (where >= 0).long()) > 0
-        if bool(reached[heads].all()):
-            return heads, where, values
-        return heads, self._with_nearest(rows, columns, heads, where, reached), values
-
-    def _with_nearest(
-        self,
-        rows: torch.Tensor,
-        columns: Layout | Steps,
-        heads: torch.Tensor,
-        where: torch.Tensor,
-        reached: torch.Tensor,
-    ) -> torch.Tensor:
-        """`where`, with each unreached row given the cell in which its head's closest line ends."""
-        best = torch.full(reached.shape, torch.iinfo(torch.long).max, device=rows.device)
-        candidates = []
-        for family, lines in self._families:
-            along = self._trace(family, columns)
-            for line in lines:
-                near = along.nearest_rows(line.offset, rows)
-                column = along.at(torch.tensor([line.offset], device=rows.device), near[None])[0]
-                if self.attention == "self":
-                    column = torch.where(column >= 0, torch.minimum(column, rows), -1)
-                distance = torch.where(column >= 0, (near - rows).abs(), torch.iinfo(torch.long).max)
-                best[line.head] = torch.minimum(best[line.head], distance)
-                candidates.append((column, distance))
-        filled = where.clone()
-        for k, (head, (column, distance)) in enumerate(zip(heads.tolist(), candidates, strict=True)):
-            chosen = ~reached[head] & (distance == best[head])
-            filled[k] = torch.where(chosen, column, where[k])
-        return filled
-
-    def __call__(self, rows: torch.Tensor, columns: Layout | Steps) -> torch.Tensor:
-        """The bias of the given rows and columns, [heads, rows, columns]; never a row without open cell."""
-        heads, where, values = self.open_cells(rows, columns)
-        bias = torch.full((self.heads, len(rows), len(columns)), CLOSED, device=rows.device)
-        if len(heads):
-            local = where if len(columns) == columns.total_columns else locate(columns.columns, where)
-            line, row = (local >= 0).nonzero(as_tuple=True)
-            flat = (heads[line] * len(rows) + row) * len(columns) + local[line, row]
-            bias.view(-1).scatter_reduce_(0, flat, values[line], "amax")
-        closed = torch.isinf(bias).all(-1, keepdim=True)
-        bias = bias.masked_fill(closed, 0.0)
-        if self.attention == "self":
-            bias = bias.masked_fill(columns.columns > rows[:, None], CLOSED)
-        return bias
-
-    def open_tokens(self, rows: torch.Tensor, columns: Layout | Steps) -> tuple[torch.Tensor, torch.Tensor]:
-        """The columns that each head opens in rows, each once, and the bias on them; for heads with lines.
-
-        Returns:
-            Columns of the whole source and values, both [heads, rows, most open]; column −1 fills up.
-        """
-        heads, where, values = self.open_cells(rows, columns)
-        counts = torch.bincount(heads, minlength=self.heads)
-        tokens = where.new_full((self.heads, len(rows), int(counts.max())), -1)
-        added = torch.zeros(tokens.shape, device=rows.device)
-        filled = [0] * self.heads
-        # Strongest first, so that a cell on several lines has the largest of their values.
-        for line in values.argsort(descending=True).tolist():
-            head = int(heads[line])
-            known = (tokens[head] == where[line][:, None]).any(-1)
-            tokens[head, :, filled[head]] = torch.where(known, -1, where[line])
-            added[head, :, filled[head]] = values[line]
-            filled[head] += 1
-        return tokens, added
-
-    def open_columns(self, step: int, columns: Layout | Steps) -> list[list[int]]:
-        """For each head the columns that are open at one step; all visible ones where it is transparent."""
-        row = torch.tensor([step], device=columns.columns.device)
-        opened = self(row, columns)[:, 0] > CLOSED
-        return [columns.columns[head].tolist() for head in opened]
+    def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+        """The bias of rows and columns, [heads, rows, columns]."""
+        found, total = self.open_tokens(rows, columns.stream), columns.total
+        # One column more takes the −1 that fill up.
+        bias = torch.full((self.heads, len(rows), total + 1), CLOSED, device=rows.device)
+        bias.scatter_(2, torch.where(found < 0, total, found), 0.0)
+        return bias[..., :total] if len(columns) == total else bias[..., columns.index]
 
     def save(self, file: Path | str) -> None:
         """Write the lines as JSON."""
@@ -290,77 +173,136 @@ class LineBias:
         """
         try:
             content = json.loads(Path(file).read_text())
-            content["lines"] = tuple(Line(**line) for line in content["lines"])
-            return LineBias(**content)
+            lines = [
+                Line(**line | {"follows": tuple(line["follows"]), "offset": tuple(line["offset"])})
+                for line in content["lines"]
+            ]
+            return LineBias(content["attention"], content["heads"], tuple(lines))
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"expected the lines of a LineBias as JSON in {file}, got: {error}") from error
 
 
-def cross_window(heads: int, segments: int, w: int = 1, sides: str = "past") -> LineBias:
-    """ABS: the window of cross-attention, counted in places and the same for every head.
+def _check(line: Line, stream: Stream, crossing: bool) -> None:
+    segment = stream.segment(line.segment)
+    if len(line.follows) != len(segment.shape):
+        raise ValueError(
+            f"expected a counter for each of {len(segment.shape)} coordinates of {line.segment!r}, got {line!r}"
+        )
+    if stream.is_crossed(segment) != crossing:
+        raise ValueError(
+            f"expected lines to tokens that this attention sees, got {line!r} in "
+            f"{'cross' if crossing else 'self'}-attention"
+        )
+    if line.step not in stream.kinds:
+        raise ValueError(
+            f"expected lines of steps among {', '.join(stream.kinds)}, got {line.step!r}; "
+            "use lines on the task that they were made for"
+        )
+
+
+def dealt(attention: str, heads: int, lines: Iterable[Line]) -> LineBias:
+    """Lines of each kind of step dealt to the heads, one to a head, from the first line again where heads are left.
+
+    Where there are at least as many heads as lines, nothing has to tell the tokens of several lines apart. The lines'
+    own heads do not matter.
 
     Args:
+        attention: `self` or `cross`.
         heads: number of heads.
-        segments: operands (2 for aligned binary tasks: the window spans and steps two columns).
-        w: half-width in places.
-        sides: `past` (the current place and w already processed, as in the authors' code) or `both`
-            (w places on either side, as in the paper's text).
+        lines: of any kinds of steps, the most important first.
+    """
+    by_step: dict[str, list[Line]] = {}
+    for line in lines:
+        known = by_step.setdefault(line.step, [])
+        if line._replace(head=0) not in known:
+            known.append(line._replace(head=0))
+    found = [
+        of_step[number % len(of_step)]._replace(head=number % heads)
+        for of_step in by_step.values()
+        for number in range(max(heads, len(of_step)))
+    ]
+    return LineBias(attention, heads, tuple(found))
 
-    Returns:
-        Lines of offsets −w to 0 (`past`) or to w (`both`) in every operand, for every head.
+
+def parted(lines: Iterable[Line], stream: Stream) -> tuple[list[Line], list[Line]]:
+    """Lines of self-attention and of cross-attention."""
+    crossed = [(stream.is_crossed(stream.segment(line.segment)), line) for line in lines]
+    return [line for is_crossed, line in crossed if not is_crossed], [
+        line for is_crossed, line in crossed if is_crossed
+    ]
+
+
+def deal(lines: Iterable[Line], stream: Stream, heads: int) -> Biases:
+    """Lines dealt to the heads of each attention of a model, the same in all its layers.
+
+    Args:
+        lines: the most important first.
+        stream: of any shape of the task, as the model's architecture has it.
+        heads: of the model.
+    """
+    of_self, of_cross = parted(lines, stream)
+    crosses = (dealt("cross", heads, of_cross),) if stream.source else ()
+    return Biases((dealt("self", heads, of_self),), crosses)
+
+
+def by_hand(stream: Stream, heads: int, offsets: dict[str, tuple[tuple[str, tuple[int, ...]], ...]]) -> Biases:
+    """ABS: lines written by hand, dealt to the heads.
+
+    Args:
+        stream: of any shape of the task.
+        heads: number of heads.
+        offsets: for each kind of step the segments that it looks at and their offsets; each coordinate follows the
+            counter that it corresponds to in the task (`Segment.counters`).
+
+    Source: paper, appendix C.4, for windows over one number; one line a head, and rows, are this project's.
+    """
+    lines = [
+        Line(0, step, segment, stream.segment(segment).counters, offset)
+        for step, seen in offsets.items()
+        for segment, offset in seen
+    ]
+    return deal(lines, stream, heads)
+
+
+def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Biases:
+    """The paper's ABS: the windows of both attentions, the same for all heads and layers.
+
+    In cross-attention a step sees the place that it writes, in every operand, and w places beside it; in self-attention
+    its own input and w inputs before it.
+
+    Args:
+        stream: of any shape of the task, as an encoder-decoder has it.
+        heads: of the model.
+        w: half-width in places.
+        sides: of cross-attention: `past` (w places already processed, as in the authors' code) or `both` (w places
+            on either side, as in the paper's text).
 
     Raises:
-        ValueError: fewer heads or segments than 1, w below 0, or unknown sides.
+        ValueError: fewer heads than 1, w below 0, or unknown sides.
 
     Source: paper, appendix C.4 "Windowed Attention Biasing".
     """
-    if heads < 1 or segments < 1:
-        raise ValueError(f"expected heads and segments of at least 1, got {heads} and {segments}")
+    check_window(w, sides)
+    if heads < 1:
+        raise ValueError(f"expected heads of at least 1, got {heads}")
+    (step,), (output,) = stream.kinds, (s for s in stream.segments if stream.is_output(s))
+    crossed = [
+        (a.name, offset) for a in stream.operands for offset in range(-w, (w if sides == "both" else 0) + 1)
+    ]
+    own = [(output.name, -1 - lag) for lag in range(w + 1)]
+
+    def of_all_heads(attention: str, wanted: list[tuple[str, int]]) -> LineBias:
+        lines = [Line(head, step, name, ("place",), (n,)) for head in range(heads) for name, n in wanted]
+        return LineBias(attention, heads, tuple(lines))
+
+    return Biases((of_all_heads("self", own),), (of_all_heads("cross", crossed),))
+
+
+def check_window(w: int, sides: str) -> None:
+    """Refuse what is no window.
+
+    Raises:
+        ValueError: w below 0, or unknown sides.
+    """
     if w < 0 or sides not in ("past", "both"):
         raise ValueError(f"expected w ≥ 0 and sides 'past' or 'both', got {w} and {sides!r}")
-    offsets = range(-w, w + 1) if sides == "both" else range(-w, 1)
-    lines = [
-        Line(head, "places", -1, segment, offset)
-        for head in range(heads)
-        for segment in range(segments)
-        for offset in offsets
-    ]
-    return LineBias("cross", heads, tuple(lines))
-
-
-def self_window(heads: int, w: int = 1) -> LineBias:
-    """ABS: the window of decoder self-attention, the current step and w before it.
-
-    Args:
-        heads: number of heads.
-        w: how many earlier steps stay visible.
-
-    Returns:
-        Lines of distances 0 to w, for every head.
-
-    Raises:
-        ValueError: w below 0.
-
-    Source: paper, appendix C.4, B_w: 0 if i − k = j for k = 0 … w.
-    """
-    if w < 0:
-        raise ValueError(f"expected w ≥ 0, got {w}")
-    lines = [Line(head, "places", 1, 0, -lag) for head in range(heads) for lag in range(w + 1)]
-    return LineBias("self", heads, tuple(lines))
-
-
-def windows(heads: int, segments: int, w: int = 1, sides: str = "past") -> Biases:
-    """ABS: the windows of both attentions, for all layers.
-
-    Args:
-        heads: of the model.
-        segments, w, sides: as of `cross_window`. With fewer `segments` than the source has operands, the others stay
-            unseen.
-
-    Returns:
-        One bias for self- and one for cross-attention, as `retrain` takes them.
-
-    Raises:
-        ValueError: as of `cross_window`.
-    """
-    return Biases((self_window(heads, w),), (cross_window(heads, segments, w, sides),))

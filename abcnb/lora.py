@@ -10,27 +10,14 @@ that the scale is 1); paper, appendix E.2, which compares LoRA on W_Q and W_K wi
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from abcnb.checks import check_types
+from abcnb.configs import LoRAConfig
 from abcnb.layers import Attention
 from abcnb.model import Transformer
-
-
-@dataclass(frozen=True)
-class LoRAConfig:
-    """The adapters' rank r, at least 1."""
-
-    rank: int = 8
-
-    def __post_init__(self):
-        check_types(self)
-        if self.rank < 1:
-            raise ValueError(f"expected a rank of at least 1, got {self.rank}")
 
 
 class LowRankLinear(nn.Module):

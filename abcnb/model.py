@@ -1,7 +1,8 @@
-"""The encoder-decoder Transformer.
+"""The Transformer: an encoder-decoder, or a decoder alone on one causal sequence.
 
-The encoder is the identity by default, as in the authors' published code: the decoder then attends to the
-embedded source itself. The paper's text has one encoder layer (`encoder_layers=1`).
+The encoder is the identity by default, as in the authors' published code: the decoder then attends to the embedded
+source itself. The paper's text has one encoder layer (`encoder_layers=1`). A decoder-only model reads `$123+748=1780&`;
+it has the same layers without cross-attention.
 
 Source: Vaswani et al. 2017; paper, appendix B (sizes).
 """
@@ -13,18 +14,22 @@ import torch
 from torch import nn
 
 from abcnb.biases import Bias, causal
-from abcnb.layers import DecoderLayer, EncoderLayer, Recording
-from abcnb.layout import Layout, Steps
-from abcnb.model_config import ModelConfig
-from abcnb.stream import Stream
+from abcnb.configs import ModelConfig
+from abcnb.coordinates import Columns, Stream, in_one
+from abcnb.layers import DecoderLayer, EncoderLayer, OpenTokens, Recording
 from abcnb.tasks import Batch
+from abcnb.tokens import EQUALS_ID, START_ID
+
+SHAPES_KEPT = 64  # shapes of a training whose biases are kept
+Memory = list[tuple[torch.Tensor, torch.Tensor]]
+LayerBiases = list[tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None]]
 
 
 class Transformer(nn.Module):
     """Token ids in, logits of the next token out.
 
     Args:
-        config: sizes and position scheme.
+        config: sizes, architecture and position scheme.
         vocabulary_size: tokens told apart; `Task.vocabulary_size`.
         self_biases, cross_biases: none, one bias for all decoder layers, or one for each layer.
 
@@ -33,8 +38,8 @@ class Transformer(nn.Module):
         trained_on: the task, base and form that it was trained on; empty where that is not known.
 
     Raises:
-        ValueError: there are biases, but neither one nor one for each decoder layer, or a bias is for the other
-            attention or another number of heads.
+        ValueError: there are biases, but neither one nor one for each decoder layer, a bias is for the other attention
+            or another number of heads, or a decoder-only model has one of cross-attention.
     """
 
     def __init__(
@@ -45,6 +50,11 @@ class Transformer(nn.Module):
         cross_biases: tuple[Bias, ...] = (),
     ):
         super().__init__()
+        self.crossing = config.architecture == "encoder-decoder"
+        if cross_biases and not self.crossing:
+            raise ValueError(
+                "expected no cross-attention bias in a decoder-only model, which has no cross-attention"
+            )
         for name, biases in (("self", self_biases), ("cross", cross_biases)):
             if len(biases) not in (0, 1, config.decoder_layers):
                 raise ValueError(
@@ -67,62 +77,64 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, vocabulary_size)
         self.dropout = nn.Dropout(config.dropout)
-        self._known_biases: dict[tuple[int, Layout] | Stream, list] = {}
-
-    @property
-    def opens_few(self) -> bool:
-        """Whether every row of a stream attends to a bounded number of tokens; only a decoder-only model's can."""
-        return False
+        self._known_biases: dict[tuple[int, Stream], LayerBiases] = {}
+        if self.positions.biased and not self.crossing:  # the scheme's bias of an attention that is not there
+            self.positions.cross_bias.requires_grad_(False)
 
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
         return self.head.weight.device
 
-    def _embed(self, tokens: torch.Tensor, vectors: torch.Tensor | None) -> torch.Tensor:
-        x = self.embedding(tokens) * math.sqrt(self.config.d_model)
+    def stream_of(self, stream: Stream) -> Stream:
+        """The coordinates of a task's input as this architecture has it.
+
+        Raises:
+            ValueError: an encoder-decoder, and an input that is one sequence.
+        """
+        if not self.crossing:
+            return in_one(stream)
+        if not stream.source:
+            raise ValueError("expected a decoder-only model for outputs in rows, got an encoder-decoder")
+        return stream
+
+    def prompt(self, source: torch.Tensor) -> torch.Tensor:
+        """What the decoder reads before its first output, [batch, tokens]: the start token, or the input up to `=`."""
+        if self.crossing:
+            return torch.full_like(source[:, :1], START_ID)
+        return torch.cat([source[:, :-1], torch.full_like(source[:, :1], EQUALS_ID)], dim=1)
+
+    def sequence(self, batch: Batch) -> torch.Tensor:
+        """What the decoder reads in teacher forcing, [batch, tokens]: the prompt and all outputs but the last."""
+        return torch.cat([self.prompt(batch.source), batch.target[:, :-1]], dim=1)
+
+    def embed(self, tokens: torch.Tensor, columns: Columns, draw: int | torch.Tensor = 0) -> torch.Tensor:
+        """[batch, n] token ids to [batch, n, d_model], with their positions."""
+        x, vectors = self.embedding(tokens) * math.sqrt(self.config.d_model), self.positions.vectors(columns, draw)
         return self.dropout(x if vectors is None else x + vectors)
 
-    def embed_source(self, source: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor:
-        """[batch, columns] token ids to the encoder's output, [batch, columns, d_model]."""
-        x = self._embed(source, self.positions.source(layout, draw))
+    def memory(self, source: torch.Tensor, columns: Columns, draw: int | torch.Tensor = 0) -> Memory:
+        """The keys and values of source columns for each decoder layer."""
+        x, angles = self.embed(source, columns, draw), self.positions.angles(columns)
         for layer in self.encoder:
-            x = layer(x, self.positions.angles(layout.columns, layout))
-        return x
+            x = layer(x, angles)
+        return [layer.cross_attention.keys_values(x, angles) for layer in self.decoder]
 
-    def embed_target(
-        self, tokens: torch.Tensor, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0
-    ) -> torch.Tensor:
-        """[batch, rows] token ids to [batch, rows, d_model]."""
-        return self._embed(tokens, self.positions.target(rows, layout, draw))
-
-    def memory(
-        self, source: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0
-    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """The source's keys and values for each decoder layer."""
-        encoded = self.embed_source(source, layout, draw)
-        columns = self.positions.angles(layout.columns, layout)
-        return [layer.cross_attention.keys_values(encoded, columns) for layer in self.decoder]
-
-    def biases_of(
-        self, rows: torch.Tensor | int, steps: Steps | None, layout: Layout
-    ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    def biases_of(self, rows: torch.Tensor, columns: Columns) -> LayerBiases:
         """The expanded (self, cross) biases of each decoder layer, causality included.
 
         Args:
-            rows: step numbers, or how many steps from 0.
-            steps: the steps attended to; all of `rows` when None.
-            layout: the source's columns.
+            rows: [rows], numbers of the decoder's tokens.
+            columns: those that self-attention sees.
         """
-        if isinstance(rows, int):
-            rows = torch.arange(rows, device=self.device)
-        steps = steps or Steps(rows, len(rows))
-        mask = causal(rows, steps)
-        selves = [bias(rows, steps) + mask for bias in self.self_biases] or [mask]
-        selves = sums_of(selves, self.positions.biases(rows, steps))
-        crosses = [bias(rows, layout) for bias in self.cross_biases]
-        crosses = sums_of(crosses, self.positions.biases(rows, layout)) or [None]
-        layers = len(self.decoder)
+        mask, layers = causal(rows, columns), len(self.decoder)
+        selves = [bias(rows, columns) + mask for bias in self.self_biases] or [mask]
+        selves = sums_of(selves, self.positions.biases(rows, columns))
+        crosses = [None]
+        if self.crossing:
+            source = columns.stream.columns(crossing=True)
+            crosses = [bias(rows, source) for bias in self.cross_biases]
+            crosses = sums_of(crosses, self.positions.biases(rows, source)) or [None]
         selves, crosses = selves * (layers // len(selves)), crosses * (layers // len(crosses))
         return list(zip(selves, crosses, strict=True))
 
@@ -131,51 +143,55 @@ class Transformer(nn.Module):
         x: torch.Tensor,
         rows: torch.Tensor,
         steps: torch.Tensor,
-        memory: list[tuple[torch.Tensor, torch.Tensor]],
-        columns: torch.Tensor,
-        biases: list[tuple[torch.Tensor, torch.Tensor | None]],
+        memory: Memory | None,
+        columns: torch.Tensor | None,
+        biases: LayerBiases,
         past: list | None = None,
         recording: Recording | None = None,
     ) -> tuple[torch.Tensor, list]:
-        """Run the decoder layers over embedded targets; returns logits and each layer's keys and values."""
+        """Run the decoder layers over embedded tokens; returns hidden states and each layer's keys and values."""
         kept = []
         for i, layer in enumerate(self.decoder):
-            before = past[i] if past else None
-            x, keys_values = layer(x, rows, before, steps, memory[i], columns, biases[i], recording)
+            before, crossed = past[i] if past else None, memory[i] if memory else None
+            x, keys_values = layer(x, rows, before, steps, crossed, columns, biases[i], recording)
             kept.append(keys_values)
-        return self.head(self.norm(x)), kept
+        return x, kept
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """Hidden states to logits of the next token."""
+        return self.head(self.norm(x))
 
     def forward(self, batch: Batch, recording: Recording | None = None) -> torch.Tensor:
-        """Teacher-forced logits, [batch, rows, vocabulary]: row i predicts target i from targets before it."""
-        tokens, layout = batch.decoder_input, batch.layout
-        rows = torch.arange(tokens.shape[1], device=tokens.device)
-        draw = self._draw(layout, len(tokens)) if self.training else 0
-        memory = self.memory(batch.source, layout, draw)
-        x = self.embed_target(tokens, rows, layout, draw)
-        angles = self.positions.angles(rows, layout)
-        if self.positions.biased:
-            biases = self.biases_of(len(rows), None, layout)
-        else:
-            biases = self._kept((len(rows), layout), lambda: self.biases_of(len(rows), None, layout), 2)
-        columns = self.positions.coordinates(layout)
-        return self.run_decoder(x, angles, angles, memory, columns, biases, None, recording)[0]
+        """Teacher-forced logits, [batch, steps, vocabulary]: step i predicts target i from targets before it."""
+        stream, tokens = self.stream_of(batch.stream), self.sequence(batch)
+        columns = Columns(stream, torch.arange(tokens.shape[1], device=tokens.device))
+        draw = self._draw(stream, len(tokens)) if self.training else 0
+        memory = coordinates = None
+        if self.crossing:
+            source = stream.columns(crossing=True)
+            memory, coordinates = self.memory(batch.source, source, draw), self.positions.coordinates(source)
+        x, angles = self.embed(tokens, columns, draw), self.positions.angles(columns)
+        biases = self.biases_of(columns.index, columns) if self.positions.biased else self._kept(columns)
+        x, _ = self.run_decoder(x, angles, angles, memory, coordinates, biases, None, recording)
+        return self.logits(x[:, stream.prompt - 1 - stream.source :])
 
     @torch.no_grad()
     def predictions(self, batch: Batch) -> torch.Tensor:
-        """The argmax of teacher-forced logits, [batch, rows]."""
+        """The argmax of teacher-forced logits, [batch, steps]."""
         return self(batch).argmax(-1)
 
-    def _kept(self, key: tuple[int, Layout] | Stream, make: Callable[[], list], most: int) -> list:
-        """Biases without parameters, which are the same at every step of one shape: the last `most` are kept."""
+    def _kept(self, columns: Columns) -> LayerBiases:
+        """Biases without parameters, which are the same at every step of one shape: the last ones are kept."""
+        key = len(columns), columns.stream
         if key not in self._known_biases:
-            while len(self._known_biases) >= most:
+            while len(self._known_biases) >= SHAPES_KEPT:
                 del self._known_biases[next(iter(self._known_biases))]
             with torch.inference_mode(False):  # they may be trained with later
-                self._known_biases[key] = make()
+                self._known_biases[key] = self.biases_of(columns.index, columns)
         return self._known_biases[key]
 
-    def _draw(self, layout: Layout, batch: int) -> int | torch.Tensor:
-        return self.positions.draw(layout, batch)
+    def _draw(self, stream: Stream, batch: int) -> int | torch.Tensor:
+        return self.positions.draw(stream, batch)
 
 
 def sums_of(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -188,7 +204,7 @@ def sums_of(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.
 
 
 def compiled(model: Transformer, mode: str = "default") -> Callable[[Batch], torch.Tensor]:
-    """The model through `torch.compile`, except for what must stay Python.
+    """A model through `torch.compile`, except for what must stay Python.
 
     Those are what a batch draws at random for its positions, and the biases without parameters, which would be made
     anew at every step.

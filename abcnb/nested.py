@@ -16,13 +16,12 @@ Source: paper, version 002, appendix C, for ListOps of one list; lists in lists 
 """
 
 import re
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 
+from abcnb.coordinates import Segment, Stream, Table
 from abcnb.rows import RowTask
-from abcnb.stream import Segment, Stream
 from abcnb.tasks import Batch, Operands, distinct, register
 from abcnb.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, decode, encode, on_device
 
@@ -32,31 +31,6 @@ LISTS = 0.25  # chance that an item is a list where it may be one
 TREES = 20  # of a test set, and of a validation
 DEEPEST = 12  # of a test: a random tree has half as many again on each further level
 OPERATORS = "%><"
-
-
-@dataclass(frozen=True)
-class Table(Segment):
-    """Tokens whose coordinates follow no rule.
-
-    Attributes:
-        listed: the token at each point of the grid, the last coordinate running fastest; −1 where there is none.
-    """
-
-    listed: tuple[int, ...] = ()
-
-    @cached_property
-    def _tokens(self) -> torch.Tensor:
-        return torch.tensor(self.listed)
-
-    def tokens(self, coordinates: list[torch.Tensor]) -> torch.Tensor:
-        inside, index = torch.ones_like(coordinates[0], dtype=torch.bool), torch.zeros_like(coordinates[0])
-        for x, size in zip(coordinates, self.shape, strict=True):
-            inside, index = inside & (x >= 0) & (x < size), index * size + x
-        return torch.where(inside, self._tokens.to(index.device)[index.where(inside, 0)], -1)
-
-    def grid(self) -> list[torch.Tensor]:
-        known = self._tokens >= 0
-        return [axis[known] for axis in super().grid()]
 
 
 def outline(shape: tuple[int, ...]) -> list[tuple[int, list[int], int]]:
@@ -127,7 +101,7 @@ class NestedLists(RowTask):
         return tuple(shape)
 
     @lru_cache(maxsize=512)  # noqa: B019  tasks live as long as the program
-    def stream(self, shape):
+    def stream_of_shape(self, shape):
         lists = outline(shape)
         prompt = lists[-1][2] + 2
         lengths = torch.tensor([len(items) for _, items, _ in lists])
@@ -168,9 +142,9 @@ class NestedLists(RowTask):
         (ids,) = operands
         source = torch.nn.functional.pad(ids, (1, 1), value=EQUALS_ID)
         source[:, 0] = IDS["$"]
-        layout = self.layout_of(operands)
+        stream = self.stream_of(operands)
         rows = [part for values in self.rows_of(ids) for part in (on_device(DIGITS, ids.device)[values], "+")]
-        return Batch(source, self._join(*rows, "&"), layout)
+        return Batch(source, self._join(*rows, "&"), stream)
 
     def rows_of(self, ids: torch.Tensor) -> list[torch.Tensor]:
         """The running values of every list, in the order of closing, each [batch, items]."""

@@ -1,15 +1,17 @@
 """The idea on one page: interpolate, calibrate, retrain, evaluate. In memory; nothing is read or written.
 
-    data = TrainingData("successor")      numbers of at most six digits
-    plain = interpolate(data)             a plain Transformer, right at the lengths it was trained on
-    lines = calibrate(plain, data)        the lines that its attention follows
-    model = retrain(data, lines)          a new Transformer that sees nothing else
-    evaluate(model, data, [6, 20, 60])    exact match at lengths it never met
+    data = TrainingData("addition")      numbers of at most six digits
+    plain = interpolate(data)            a plain Transformer, right at the lengths it was trained on
+    lines = calibrate(plain, data)       the lines that its attention follows; prints as a table
+    model = retrain(data, lines)         a new Transformer that sees nothing else
+    evaluate(model, data, [6, 20, 60])   exact match at lengths it never met
 
-`adapt` (LoRA) and `attention_of` (what `calibrate` averages) stand beside these for comparisons and figures.
+The same for every task. `TrainingData("addition", one_stream=True)` is for decoder-only models; outputs in rows
+(`multiplication`, `many-addition`, `nested`) always are. `adapt` (LoRA) and `attention_of` (what `calibrate` averages)
+stand beside these for comparisons and figures.
 
-Windows written by hand (ABS) are lines too: `retrain(data, windows(heads=8, segments=1))`. What trains a model for the
-tables (`study.fitting`) calls these same functions and adds folders, checkpoints and locks.
+Lines written by hand (ABS) are lines too: `retrain(data, lines_by_hand(data))`. What trains a model for the tables
+(`study.fitting`) calls these same functions and adds folders, checkpoints and locks.
 
 Source: paper, section 4 and appendix D (ABC), appendix C.4 (ABS).
 """
@@ -20,40 +22,48 @@ from dataclasses import replace
 import torch
 
 from abcnb import evaluation
-from abcnb.biases import NO_BIASES, Biases
-from abcnb.calibration import (
-    AveragedAttention,
-    Calibration,
-    CalibrationConfig,
-    average_attention,
-    calibrate_attention,
-)
-from abcnb.counter_calibration import (
-    CounterCalibration,
-    CounterConfig,
-    StreamAttention,
-    average_by_shape,
-    calibrate_stream,
-)
-from abcnb.counters import StreamBias
-from abcnb.decoder_only import DecoderOnly
-from abcnb.limits import check_model, check_training
+from abcnb.attention import average_attention
+from abcnb.biases import NO_BIASES, Biases, limited, own_token
+from abcnb.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
+from abcnb.configs import ModelConfig
+from abcnb.evaluation import Score
+from abcnb.lines import by_hand
 from abcnb.lora import LoRAConfig, add_adapters, is_adapted
+from abcnb.machine import check_model, check_training
 from abcnb.model import Transformer
-from abcnb.model_config import ModelConfig
-from abcnb.rows import RowTask
-from abcnb.scores import Score
 from abcnb.tasks import Task
 from abcnb.training import TrainingConfig, train
-from abcnb.training_data import TrainingData
+from abcnb.training_data import TrainingData, generator_for
 
-# What is calibrated, and what is retrained: the same sizes, other positions. Sinusoidal positions are new at every
-# new length; places modulo 3 are not.
+# What is calibrated, and what is retrained: the same sizes. Lines need no positions; where steps are of several kinds,
+# a model is told which.
 PLAIN = ModelConfig(decoder_layers=2, position="sinusoidal")
-WITH_LINES = replace(PLAIN, position="cyclic-places", random_phase=True)
+WITH_LINES = replace(PLAIN, position="none")
 TRAINING = TrainingConfig(steps=1000, learning_rate=2e-3)
-CALIBRATION_BATCHES, CALIBRATION_BATCH_SIZE = 16, 256
-STREAM_BATCHES, STREAM_BATCH_SIZE = 64, 64  # several batches of each shape
+CALIBRATION_SAMPLES, CALIBRATION_BATCHES = 4096, 64  # several batches of each shape
+
+
+def plain_model(data: TrainingData) -> ModelConfig:
+    """The model that `interpolate` trains where none is asked for."""
+    return replace(PLAIN, architecture="decoder-only") if data.one_stream else PLAIN
+
+
+def model_with_lines(data: TrainingData) -> ModelConfig:
+    """The model that `retrain` trains where none is asked for."""
+    position = "kinds" if len(data.stream.kinds) > 1 else "none"
+    return replace(plain_model(data), position=position)
+
+
+def plain_biases(data: TrainingData, layers: int) -> Biases:
+    """What a plain model that is to be calibrated has in its attention: nothing, or what its task asks for."""
+    if not data.task.first_layer_apart:
+        return NO_BIASES
+    return limited(Biases((own_token,)), layers, only=(0,))
+
+
+def lines_by_hand(data: TrainingData, heads: int = PLAIN.heads) -> Biases:
+    """ABS: the lines that a task is known to need, dealt to the heads of a model."""
+    return by_hand(data.stream, heads, data.task.lines_by_hand)
 
 
 def new_model(
@@ -74,24 +84,16 @@ def new_model(
         adapted, lora: the weights of a trained model, which are frozen, and the adapters that it gets.
 
     Raises:
-        ValueError: an encoder-decoder for a task in rows or with lines of a stream, a decoder-only model for a
-            classification, or a model that does not fit into memory.
+        ValueError: a task that the architecture cannot learn, biases that it does not have, or a model that does not
+            fit into memory.
     """
     streaming = config.architecture == "decoder-only"
-    if not streaming and (isinstance(task, RowTask) or any(isinstance(b, StreamBias) for b in biases[0])):
-        raise ValueError(
-            f"expected architecture='decoder-only' in the ModelConfig for {task.name} and these biases, since outputs "
-            f"in rows and their lines are of one stream, got {config.architecture!r}"
-        )
-    if streaming and not task.answers_in_places:
-        raise ValueError(
-            f"expected an encoder-decoder for {task.name}, whose answer is not one digit for each place"
-        )
+    task.check_architecture(config.architecture)
     vocabulary = task.stream_vocabulary_size if streaming else task.vocabulary_size
     check_model(config, vocabulary)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        model = (DecoderOnly if streaming else Transformer)(config, vocabulary, *biases)
+        model = Transformer(config, vocabulary, *biases)
         if adapted:
             model.load_state_dict(adapted)
         if lora:
@@ -119,7 +121,7 @@ def check_data(data: TrainingData, model: Transformer | None = None) -> None:
 
 def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
     """Train a new model on `data.device`; `watch` as of `training.train`."""
-    check_training(model.config, model.head.out_features, training.batch_size, data.layout.rows, data.device)
+    check_training(model.config, model.head.out_features, training.batch_size, data.stream.rows, data.device)
     model = model.to(data.device)
     model.trained_on = data.described
     model.history = train(model, data, training, seed, **watch)
@@ -127,13 +129,17 @@ def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, s
 
 
 def interpolate(
-    data: TrainingData, model: ModelConfig = PLAIN, training: TrainingConfig = TRAINING, seed: int = 0, **watch
+    data: TrainingData,
+    model: ModelConfig | None = None,
+    training: TrainingConfig = TRAINING,
+    seed: int = 0,
+    **watch,
 ) -> Transformer:
     """A plain model, trained for `training.steps` steps; with enough of them it is right at its training lengths.
 
     Args:
-        data: what it is trained on.
-        model: sizes and positions.
+        data: what it is trained on (`TrainingData.for_plain`).
+        model: sizes and positions; `plain_model(data)` when None.
         training: steps, batch size, learning rate.
         seed: of initialization, batches and dropout.
         **watch: `progress`, `label`, `on_validation`, `on_step`, `folder`, `owner`, as of `training.train`.
@@ -146,118 +152,100 @@ def interpolate(
             not fit into memory, or its loss is not finite.
     """
     check_data(data)
-    return _trained(new_model(data.task, model, seed), data, training, seed, **watch)
+    config = model or plain_model(data)
+    biases = plain_biases(data, config.decoder_layers)
+    return _trained(new_model(data.task, config, seed, biases), data.for_plain, training, seed, **watch)
 
 
 def attention_of(
     model: Transformer, data: TrainingData, what: str = "weights", seed: int = 0
-) -> AveragedAttention | list[StreamAttention]:
-    """A trained model's attention, averaged over 4,096 of its training samples.
+) -> list[AveragedAttention]:
+    """A trained model's attention, averaged over 4,096 of its training samples, for each shape that was drawn.
 
     Args:
         model: the model; it is put in evaluation mode.
         data: what it was trained on.
-        what: `weights`, or of an encoder-decoder also `scores`.
+        what: `weights` or `scores`.
         seed: of the samples.
 
-    Returns:
-        Of an encoder-decoder its averages; of a decoder-only model those of each shape that was drawn.
-
     Raises:
-        ValueError: scores of a decoder-only model, or data of another task.
+        ValueError: data of another task.
 
     Source: paper, appendix D, step 1.
     """
     check_data(data, model)
-    generator = torch.Generator(device=data.device).manual_seed(seed + 2)
-    if isinstance(model, DecoderOnly):
-        if what != "weights":
-            raise ValueError(f"expected 'weights' of a decoder-only model, got {what!r}")
-        batches = [data.train(STREAM_BATCH_SIZE, generator) for _ in range(STREAM_BATCHES)]
-        return average_by_shape(model, batches)
-    batches = [data.train(CALIBRATION_BATCH_SIZE, generator) for _ in range(CALIBRATION_BATCHES)]
+    trained, generator = data.for_plain, generator_for("calibration", seed, data.device)
+    size = CALIBRATION_SAMPLES // CALIBRATION_BATCHES
+    batches = (trained.train(size, generator) for _ in range(CALIBRATION_BATCHES))
     return average_attention(model, batches, what)
 
 
-def calibrate(
-    model: Transformer,
-    data: TrainingData,
-    config: CalibrationConfig | CounterConfig | None = None,
-    seed: int = 0,
-) -> Calibration | CounterCalibration:
+def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: int = 0) -> Calibration:
     """The lines that a trained model's attention follows.
 
     Args:
         model: an interpolating model.
         data: what it was trained on.
-        config: the threshold κ, the directions searched, and the other choices: a `CalibrationConfig`, or a
-            `CounterConfig` for a decoder-only model; its defaults when None.
+        tau: the share of a step's attention that a line must exceed.
         seed: of the samples whose attention is averaged.
 
     Returns:
-        The line biases of self- and cross-attention, and the tables they were chosen from.
+        The lines, strongest first, with their shares; `biases` has them dealt to the heads.
 
     Raises:
-        ValueError: a config for the other architecture, or data of another task.
+        ValueError: no line above τ, or data of another task.
     """
-    kind = CounterConfig if isinstance(model, DecoderOnly) else CalibrationConfig
-    config = kind() if config is None else config
-    if not isinstance(config, kind):
-        raise ValueError(
-            f"expected a {kind.__name__} for a model that is {model.config.architecture}, got {type(config).__name__}"
-        )
-    if isinstance(model, DecoderOnly):
-        return calibrate_stream(attention_of(model, data, seed=seed), config)
-    return calibrate_attention(attention_of(model, data, config.average, seed), config)
+    return calibrate_attention(attention_of(model, data, seed=seed), tau)
 
 
-def biases_of(lines: Calibration | CounterCalibration | Biases, data: TrainingData) -> Biases:
+def biases_of(lines: Calibration | Biases, data: TrainingData) -> Biases:
     """The biases of lines that were found or written.
 
     Raises:
-        ValueError: no lines, or lines found on a source with another number of operands than the data's.
+        ValueError: no lines, or lines found on inputs of another form than the data's.
     """
-    if not isinstance(lines, (Calibration, CounterCalibration, Biases)):
-        raise ValueError(f"expected what calibrate() or windows() returns, got {type(lines).__name__}")
-    segments = 0 if isinstance(data.task, RowTask) else data.layout.segments
-    if isinstance(lines, Calibration) and lines.average.layout.segments != segments:
-        raise ValueError(
-            f"expected lines found on a source with {segments} operands, as {data.task.name} has, got lines of a "
-            f"source with {lines.average.layout.segments}"
-        )
-    return lines if isinstance(lines, Biases) else lines.biases
+    if not isinstance(lines, (Calibration, Biases)):
+        raise ValueError(f"expected what calibrate() or lines_by_hand() returns, got {type(lines).__name__}")
+    biases = lines if isinstance(lines, Biases) else lines.biases
+    if isinstance(lines, Calibration):
+        row = torch.zeros(1, dtype=torch.long)
+        for bias in (*biases.self_biases, *biases.cross_biases):
+            bias.open_tokens(row, data.stream.to("cpu"))  # refuses lines of other segments
+    return biases
 
 
 def retrain(
     data: TrainingData,
-    lines: Calibration | CounterCalibration | Biases,
-    model: ModelConfig = WITH_LINES,
+    lines: Calibration | Biases,
+    model: ModelConfig | None = None,
     training: TrainingConfig = TRAINING,
     seed: int = 0,
     **watch,
 ) -> Transformer:
-    """A new model whose attention is restricted to the cells on the lines; a head without lines sees everything.
+    """A new model whose attention sees the tokens on the lines, and nothing else.
 
     Args:
         data: what it is trained on.
-        lines: found by `calibrate`, or written by hand (`lines.windows`).
-        model, training, seed, **watch: as of `interpolate`.
+        lines: found by `calibrate`, or written by hand (`lines_by_hand`, `lines.windows`).
+        model: sizes and positions; `model_with_lines(data)` when None.
+        training, seed, **watch: as of `interpolate`.
 
     Returns:
         The model in evaluation mode; its `history` holds the validations.
 
     Raises:
-        ValueError: what came is no such lines, or they were found on a source with another number of operands.
+        ValueError: what came is no such lines, or they were found on inputs of another form.
     """
     check_data(data)
-    return _trained(new_model(data.task, model, seed, biases_of(lines, data)), data, training, seed, **watch)
+    config = model or model_with_lines(data)
+    return _trained(new_model(data.task, config, seed, biases_of(lines, data)), data, training, seed, **watch)
 
 
 def adapt(
     data: TrainingData,
     plain: Transformer,
     lora: LoRAConfig,
-    lines: Calibration | CounterCalibration | Biases | None = None,
+    lines: Calibration | Biases | None = None,
     training: TrainingConfig = TRAINING,
     seed: int = 0,
     **watch,

@@ -3,8 +3,7 @@ by name, and `indexed_positions` those with a learned vector for each index.
 
 A scheme overrides what it needs of `Positions` and nothing else:
 
-    source, target   vectors added to the embeddings         sinusoidal, cyclic, learned and indexed schemes
-    stream           the same in a decoder-only model        sinusoidal, abacus, coupled, kinds, coupled-rows
+    vectors          what is added to the embeddings         sinusoidal, cyclic, indexed schemes, kinds, coupled-rows
     turn, angles     a change of queries and keys            rotary
     biases           biases with parameters                  T5, KERPLE, FIRE
     relative         vectors met by the query in one layer   Shaw
@@ -20,9 +19,8 @@ import math
 import torch
 from torch import nn
 
-from abcnb.distance_biases import FireBias, KerpleBias, RelativeKeys, T5Bias, coordinates
-from abcnb.layout import NO_PLACE, Layout, Steps
-from abcnb.stream import Stream
+from abcnb.biases import FireBias, KerpleBias, RelativeKeys, T5Bias, coordinates
+from abcnb.coordinates import NO_PLACE, Columns, Stream
 
 
 def sinusoid(index: torch.Tensor, d_model: int) -> torch.Tensor:
@@ -49,39 +47,31 @@ class Positions(nn.Module):
     in_streams = False
     only_in_streams = False
 
-    def draw(self, layout: Layout | Stream, batch: int) -> int | torch.Tensor:
-        """What a training batch draws at random, passed on to `source` and `target`; 0 in evaluation."""
+    def draw(self, stream: Stream, batch: int) -> int | torch.Tensor:
+        """What a training batch draws at random, passed on to `vectors`; 0 in evaluation."""
         return 0
 
-    def source(self, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor | None:
-        """Vectors added to the source's embeddings, [columns, d_model] or [batch, columns, d_model], or None."""
+    def vectors(self, columns: Columns, draw: int | torch.Tensor = 0) -> torch.Tensor | None:
+        """What is added to the embeddings of these tokens, [tokens, d_model] or [batch, tokens, d_model], or None."""
         return None
 
-    def target(self, rows: torch.Tensor, layout: Layout, draw: int | torch.Tensor = 0) -> torch.Tensor | None:
-        """Vectors added to the decoder input's embeddings at steps `rows`, likewise."""
-        return None
-
-    def stream(self, stream: Stream, draw: int | torch.Tensor = 0) -> torch.Tensor | None:
-        """Vectors added to the embeddings of a decoder-only model's tokens, likewise."""
-        return None
-
-    def angles(self, index: torch.Tensor, layout: Layout) -> torch.Tensor:
-        """The index that `turn` turns a column or step by."""
-        return index
+    def angles(self, columns: Columns) -> torch.Tensor:
+        """The index that `turn` turns each token by."""
+        return columns.index
 
     def turn(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         """Queries or keys [batch, heads, n, d_head] with their positions in them."""
         return x
 
-    def coordinates(self, layout: Layout) -> torch.Tensor:
+    def coordinates(self, columns: Columns) -> torch.Tensor:
         """What `relative` takes the distance of each source column from, [columns]."""
-        return layout.columns
+        return columns.index
 
     def relative(self, d_head: int, crossing: bool) -> RelativeKeys | None:
         """The relative vectors of one attention; `crossing` where it attends to the source."""
         return None
 
-    def biases(self, rows: torch.Tensor, columns: Layout | Steps) -> list[torch.Tensor]:
+    def biases(self, rows: torch.Tensor, columns: Columns) -> list[torch.Tensor]:
         """What is added to attention scores, [heads, rows, columns]: nothing, one for all layers or one for each."""
         return []
 
@@ -104,14 +94,8 @@ class Sinusoidal(Positions):
         super().__init__()
         self.d_model = d_model
 
-    def source(self, layout, draw=0):
-        return sinusoid(layout.columns, self.d_model)
-
-    def target(self, rows, layout, draw=0):
-        return sinusoid(rows, self.d_model)
-
-    def stream(self, stream, draw=0):
-        return sinusoid(torch.arange(len(stream), device=stream.kind.device), self.d_model)
+    def vectors(self, columns, draw=0):
+        return sinusoid(columns.index, self.d_model)
 
 
 class Cyclic(Positions):
@@ -132,27 +116,27 @@ class Cyclic(Positions):
         super().__init__()
         self.d_model, self.period, self.random_phase = d_model, period, random_phase
 
-    def draw(self, layout, batch):
+    def draw(self, stream, batch):
         return int(torch.randint(self.period, ())) if self.random_phase else 0
 
-    def phases(self, layout: Layout, phase: int = 0) -> torch.Tensor:
+    def phases(self, columns: Columns, phase: int = 0) -> torch.Tensor:
         """The phase of each source column, [columns]; −1 where a token has none."""
         raise TypeError(f"the scheme {type(self).__name__!r} does not define phases()")
 
-    def source(self, layout, draw=0):
-        phases = self.phases(layout, draw)
+    def vectors(self, columns, draw=0):
+        if not columns.crossing:
+            return sinusoid((columns.index + draw) % self.period, self.d_model)
+        phases = self.phases(columns, draw)
         return sinusoid(phases.clamp(min=0), self.d_model) * (phases >= 0)[:, None]
-
-    def target(self, rows, layout, draw=0):
-        return sinusoid((rows + draw) % self.period, self.d_model)
 
 
 class CyclicColumns(Cyclic):
     """The paper's CPI: the index is counted in columns from the units digit."""
 
-    def phases(self, layout: Layout, phase: int = 0) -> torch.Tensor:
+    def phases(self, columns: Columns, phase: int = 0) -> torch.Tensor:
         """The phase of each source column, [columns]."""
-        return (layout.units_column - layout.columns + phase) % self.period
+        units = max(operand.start for operand in columns.stream.operands)
+        return (units - columns.index + phase) % self.period
 
 
 class CyclicPlaces(Cyclic):
@@ -161,10 +145,10 @@ class CyclicPlaces(Cyclic):
     Structural tokens have no phase, so that nothing depends on the width.
     """
 
-    def phases(self, layout: Layout, phase: int = 0) -> torch.Tensor:
+    def phases(self, columns: Columns, phase: int = 0) -> torch.Tensor:
         """The phase of each digit, [columns]; −1 for structural tokens."""
-        digit = layout.digit_places > NO_PLACE
-        return torch.where(digit, (layout.digit_places + phase) % self.period, -1)
+        places = columns.own_places
+        return torch.where(places > NO_PLACE, (places + phase) % self.period, -1)
 
 
 class Rotary(Positions):
@@ -184,10 +168,11 @@ class Rotary(Positions):
         super().__init__()
         self.rotary_width = rotary_width
 
-    def angles(self, index, layout):
-        if not 0 < self.rotary_width < layout.width:
-            return index
-        return index * (self.rotary_width / layout.width)
+    def angles(self, columns):
+        width = columns.stream.width
+        if not 0 < self.rotary_width < width:
+            return columns.index
+        return columns.index * (self.rotary_width / width)
 
     def turn(self, x, index):
         return rotate(x, index)
@@ -238,8 +223,8 @@ class Relative(RelativeSelf):
     def relative(self, d_head, crossing):
         return RelativeKeys(d_head, self.relative_clip, structural=crossing and self.cross_distance == "places")
 
-    def coordinates(self, layout):
-        return coordinates(layout, self.cross_distance)
+    def coordinates(self, columns):
+        return coordinates(columns, self.cross_distance)
 
 
 # --- a learned bias of the distance
@@ -272,7 +257,7 @@ class Biased(Positions):
         self.self_bias, self.cross_bias = made(causal=True), made(causal=False, cross_distance=cross_distance)
 
     def biases(self, rows, columns):
-        found = self.self_bias if isinstance(columns, Steps) else self.cross_bias
+        found = self.cross_bias if columns.crossing else self.self_bias
         return [bias(rows, columns) for bias in (found if isinstance(found, nn.ModuleList) else [found])]
 
 

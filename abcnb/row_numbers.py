@@ -1,19 +1,11 @@
-"""Training batches of tasks whose output is in rows: a shape per batch, numbers of the training split.
-
-Numbers have at most six digits and sums at most six terms, and only the seven eighths of the numbers that every task
-trains on (`numbers.split_numbers`) are used.
-
-    even      half of the operands have all digits of the shape, of the others each number of digits is equally likely;
-              three in ten are made of digits that are 0, b − 1 or any, for the base b
-    repeated  `even`, but in half of the samples all operands are made of the same two digits, where that gives a
-              number of training: equal digits above one another are rare otherwise
-"""
+"""PLACEHOLDER"""
 
 import torch
 
-from abcnb.numbers import numbers_of_length, split_numbers
+from abcnb.nested import NestedLists, nested_cases
+from abcnb.numbers import NUMBERS, numbers_of_length, random_digits, split_numbers
 from abcnb.rows import RowTask
-from abcnb.tasks import LARGEST, Operands, digits_of
+from abcnb.tasks import LARGEST, Operands, digits_of, distinct
 
 FULL = 0.5  # share of operands that have all digits of the shape
 # Share of operands whose digits are 0, b − 1 or any, a third each, where that gives a number of training: with random
@@ -113,3 +105,62 @@ class RowSampler:
             repeated = (built * base**places).sum(1).clamp(max=LARGEST)
             numbers = torch.where((alphabet[:, 0] >= 0) & self.known[repeated], repeated, numbers)
         return digits_of(numbers, digits, self.task.base)
+
+
+SHAPES = 10  # of the `unequal` test set
+
+
+def row_cases(
+    task: RowTask, length: int, samples: int, test_set: str, generator: torch.Generator
+) -> dict[str, Operands]:
+    """Operands of each kind of a test set that the task has, as digits, units first; `samples` over all kinds."""
+    if isinstance(task, NestedLists):
+        return nested_cases(task, length, samples, test_set, generator)
+    if test_set == "random":
+        return {"random": distinct(_operands(task, samples, task.size(length, length), generator))}
+    if test_set == "hard":
+        kinds = (*NUMBERS, "leading zeros", task.hard_kind)
+        count = max(1, samples // len(kinds))
+        return {kind: _hard(task, kind, count, length, generator) for kind in kinds}
+    found = {}
+    for _ in range(SHAPES):
+        first, second = (int(n) for n in torch.randint(1, length + 1, (2,), generator=generator))
+        first += task.has_terms  # there are two at least
+        operands = _operands(task, max(1, samples // SHAPES), task.size(first, second), generator)
+        found.setdefault(f"{first} × {second}", distinct(operands))
+    return found
+
+
+def _operands(task: RowTask, count: int, size: tuple[int, ...], generator: torch.Generator) -> Operands:
+    """Numbers of exactly so many digits."""
+    return task.shaped(tuple(_numbers(task, count, digits, generator) for digits in size))
+
+
+def _numbers(task: RowTask, count: int, digits: int, generator: torch.Generator) -> torch.Tensor:
+    """[count, digits] digits of numbers with exactly so many, held-out ones where training has met such numbers."""
+    if task.base**digits - 1 <= LARGEST:
+        pool = numbers_of_length(split_numbers()[1], digits, task.base)
+        if len(pool):
+            return digits_of(pool[torch.randint(len(pool), (count,), generator=generator)], digits, task.base)
+    return random_digits(count, digits, task.base, generator)
+
+
+def _hard(task: RowTask, kind: str, count: int, length: int, generator: torch.Generator) -> Operands:
+    size = task.size(length, length)
+    operands = [_hard_numbers(kind, count, digits, task.base, generator) for digits in size]
+    if kind == "powers":
+        power = torch.zeros(2, length, dtype=torch.long)
+        power[:, -1] = 1
+        nines = torch.full((2, length), task.base - 1)
+        first = torch.tensor([[True], [False]])
+        operands = [torch.where(first, power, nines), torch.where(first, nines, power)]
+    return distinct(task.shaped(tuple(operands)))
+
+
+def _hard_numbers(kind: str, count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
+    if kind in NUMBERS:
+        return NUMBERS[kind](count, length, base, generator)
+    if kind == "large digits":
+        return torch.randint(max(base - 2, 0), base, (count, length), generator=generator)
+    digits = torch.randint(1, length + 1, (count, 1), generator=generator)
+    return random_digits(count, length, base, generator).masked_fill(torch.arange(length) >= digits, 0)

@@ -17,7 +17,7 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
-from abcnb.stream import Segment, Stream, in_rows
+from abcnb.coordinates import Segment, Stream, in_rows
 from abcnb.tasks import Batch, Operands, Task, length_of, propagate_carries, register
 from abcnb.tokens import DIGITS, END_ID, EQUALS_ID, IDS, on_device
 
@@ -38,7 +38,6 @@ class RowTask(Task):
         hard_kind: a kind of hard cases that the task has beside those of all (`row_testsets`).
         row_names: the rows of a round, in order.
         separators: the character that ends each of them.
-        lines_by_hand: for each kind of step the segments that it has to look at, each with its offsets.
     """
 
     test_sets = ("random", "hard", "unequal")
@@ -46,11 +45,16 @@ class RowTask(Task):
     hard_kind: str
     row_names: tuple[str, ...]
     separators: str
-    lines_by_hand: dict[str, tuple[tuple[str, tuple[int, ...]], ...]]
 
     def __init__(self, base: int | None = None):
         super().__init__(base)
         self.train_length = min(TRAIN_LENGTH, self.train_length)
+
+    def check_architecture(self, architecture):
+        if architecture != "decoder-only":
+            raise ValueError(
+                f"expected a decoder-only model for {self.name}, whose output is in rows, got {architecture}"
+            )
 
     def size(self, first: int, second: int) -> tuple[int, ...]:
         """The digits of each operand: of a product's two, or of `first` terms of `second` digits."""
@@ -65,7 +69,7 @@ class RowTask(Task):
         raise TypeError(f"the task {self.name!r} does not define shape_of_length()")
 
     def outputs_at(self, length):
-        return self.stream(self.shape_of_length(length)).rows
+        return self.stream(length).rows
 
     def largest_shape(self, width: int, terms: int = 0) -> tuple[int, int]:
         """The largest shape that is trained on: so many digits of an operand and, of a sum, `terms` of them."""
@@ -75,19 +79,19 @@ class RowTask(Task):
         """The shape of operands given as digits."""
         raise TypeError(f"the task {self.name!r} does not define shape_of()")
 
-    def layout(self, width: int | tuple[int, int], form: str = "natural") -> Stream:
-        """The stream of a shape; a number stands for `shape_of_length`."""
+    def stream(self, shape: int | tuple[int, ...], form: str = "natural") -> Stream:
+        """The coordinates of a shape; a number stands for `shape_of_length`."""
         self._check_form(form)
-        return self.stream(self.shape_of_length(width) if isinstance(width, int) else width)
+        return self.stream_of_shape(self.shape_of_length(shape) if isinstance(shape, int) else shape)
 
-    def layout_of(self, operands: Operands, form: str = "natural") -> Stream:
-        """The stream of operands given as digits."""
-        return self.layout(self.shape_of(operands), form)
+    def stream_of(self, operands: Operands, form: str = "natural") -> Stream:
+        """The coordinates of operands given as digits."""
+        return self.stream(self.shape_of(operands), form)
 
     @lru_cache(maxsize=256)  # noqa: B019  tasks live as long as the program
-    def stream(self, shape: tuple[int, int]) -> Stream:
-        """The stream of a shape."""
-        raise TypeError(f"the task {self.name!r} does not define stream()")
+    def stream_of_shape(self, shape: tuple[int, ...]) -> Stream:
+        """The coordinates of a shape."""
+        raise TypeError(f"the task {self.name!r} does not define stream_of_shape()")
 
     def rows_of(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The digits of all rows of each name, units first, each [batch, rounds, digits of a row]."""
@@ -104,7 +108,7 @@ class RowTask(Task):
             row = on_device(DIGITS, digits.device)[digits]
             parts += [row, torch.full_like(row[..., :1], IDS[separator])]
         target = F.pad(torch.cat(parts, dim=2).flatten(1), (0, 1), value=END_ID)
-        return Batch(self.source(operands, form), target, self.layout_of(operands, form))
+        return Batch(self.source(operands, form), target, self.stream_of(operands, form))
 
     def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
         """Token ids of the prompt, [batch, tokens]."""
@@ -175,6 +179,8 @@ class Multiplication(RowTask):
     operands = 2
     symbol = "*"
     hard_kind = "powers"
+    for_plain = {"width": 4, "shapes": "largest"}
+    first_layer_apart = True
     row_names = ("products", "sums")
     separators = "+*"
     # A digit of a product needs the multiplier's digit and, for the carry, the multiplicand's place before as well;
@@ -200,7 +206,7 @@ class Multiplication(RowTask):
         return operands[0].shape[1], operands[1].shape[1]
 
     @lru_cache(maxsize=256)  # noqa: B019
-    def stream(self, shape):
+    def stream_of_shape(self, shape):
         n, m = shape
         prompt = (
             Segment("a", n, (n,), (-1,), 1, ("place",)),
@@ -243,6 +249,8 @@ class ManyAddition(RowTask):
     symbol = "+"
     has_terms = True
     hard_kind = "large digits"
+    for_plain = {"width": 3, "terms": 6, "shapes": "largest"}
+    first_layer_apart = True
     row_names = ("sums",)
     separators = "+"
     lines_by_hand = {"sums": (("terms", (0, 0)), ("terms", (0, -1)), ("sums", (-1, 0)), ("sums", (-1, -1)))}
@@ -270,7 +278,7 @@ class ManyAddition(RowTask):
         return len(operands), operands[0].shape[1]
 
     @lru_cache(maxsize=256)  # noqa: B019
-    def stream(self, shape):
+    def stream_of_shape(self, shape):
         terms, width = shape
         prompt = (
             Segment("terms", width, (terms, width), (width + 1, -1), 1, ("row", "place")),

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from abcnb.layout import Layout, aligned_layout, natural_layout, unary_layout
-from abcnb.stream import Stream
+from abcnb.coordinates import Segment, Stream, of_number, written_before
 from abcnb.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
 
 LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
@@ -34,24 +33,18 @@ class Batch:
     Attributes:
         source: [batch, source columns], token ids.
         target: [batch, rows], the label's digits, units first, then the end token.
-        layout: coordinates of the source columns, or the stream of an output in rows.
+        stream: the coordinates of source and target.
     """
 
     source: torch.Tensor
     target: torch.Tensor
-    layout: Layout | Stream
+    stream: Stream
 
     @property
     def decoder_input(self) -> torch.Tensor:
         """[batch, rows], the target shifted right behind the start token."""
         start = torch.full_like(self.target[:, :1], START_ID)
         return torch.cat([start, self.target[:, :-1]], dim=1)
-
-    @property
-    def in_one_stream(self) -> torch.Tensor:
-        """[batch, columns + rows − 1]: the source up to its end, `=`, and the target without its last token."""
-        equals = torch.full_like(self.target[:, :1], EQUALS_ID)
-        return torch.cat([self.source[:, :-1], equals, self.target[:, :-1]], dim=1)
 
 
 def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
@@ -136,6 +129,10 @@ class Task:
         bases, default_base: those that its digits can have, and the one they have where none is asked for.
         test_sets: those that it has (`testsets`).
         longest: the longest test that it has; 0 is no limit.
+        for_plain: of what its plain model is trained on, where that is not all that the others are, as arguments of
+            `TrainingData`.
+        first_layer_apart: in the first layer of its plain model every token sees itself alone, which leaves it to the
+            last layer to show which tokens a step needs.
         base: the base of the digits.
         length_base: the base in which a test's length counts digits, where that is not the digits' own.
         train_length: digits of the longest numbers of the `even` training numbers; training pads to one more.
@@ -150,6 +147,8 @@ class Task:
     answers_in_places = True
     test_sets = ("random", "hard", "unequal", "padded")
     longest = 0
+    for_plain: dict = {}
+    first_layer_apart = False
     bases = range(2, 17)
     default_base = 10
     length_base: int
@@ -162,6 +161,18 @@ class Task:
         self.length_base = getattr(self, "length_base", self.base)
         # The longest length whose every number is at most 2^20: six decimal digits, twenty bits.
         self.train_length = length_of(LARGEST, self.base) - 1
+
+    @property
+    def lines_by_hand(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
+        """ABS: for each kind of step the segments that it has to look at, each with its offsets.
+
+        The place that the step writes and the one before, in every operand; its own input and the one before. Where
+        the output is one digit for each place, that is all that a carry takes.
+        """
+        digits = [(name, (offset,)) for name in "ab"[: self.operands] for offset in (0, -1)]
+        if self.second_is_digit:
+            digits[2:] = [("b", ())]
+        return {"digits": (*digits, ("digits", (-1,)), ("digits", (-2,)))}
 
     @property
     def vocabulary_size(self) -> int:
@@ -190,24 +201,46 @@ class Task:
         return (width, 1) if self.second_is_digit else (width,) * self.operands
 
     @lru_cache(maxsize=64)  # noqa: B019  tasks live as long as the program
-    def layout(self, width: int, form: str = "natural") -> Layout:
-        """The layout of a source of this width and form."""
-        self._check_form(form)
-        return unary_layout(width, operator=bool(self.symbol))
+    def stream(self, width: int, form: str = "natural") -> Stream:
+        """The coordinates of an input of this width and form, as an encoder-decoder has it."""
+        self._check_stream(width, form)
+        structure = {token: n for n, token in enumerate("$" + self.symbol)} | {"&": len(self.symbol) + width + 1}
+        operand = written_before("a", len(self.symbol) + width, width)
+        return of_number((width,), (operand,), structure, len(self.symbol) + width + 2, self.steps(width))
 
-    def layout_of(self, operands: Operands, form: str = "natural") -> Layout:
-        """The layout of operands given as digits."""
-        return self.layout(operands[0].shape[1], form)
+    def stream_of(self, operands: Operands, form: str = "natural") -> Stream:
+        """The coordinates of operands given as digits."""
+        return self.stream(operands[0].shape[1], form)
+
+    def steps(self, width: int) -> int:
+        """Output tokens of operands of this width, the end token included."""
+        return width + 1
 
     def _check_form(self, form: str) -> None:
         if form not in self.forms:
             raise ValueError(f"the task {self.name!r} is written in forms {', '.join(self.forms)}, got {form!r}")
+
+    def _check_stream(self, width: int, form: str) -> None:
+        self._check_form(form)
+        if width < 1:
+            raise ValueError(f"expected a width of at least 1 digit, got {width}")
 
     def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
         """Token ids of the source, [batch, columns]."""
         self._check_form(form)
         (a,) = operands
         return self._join("$" + self.symbol, _most_significant_first(a), "&")
+
+    def check_architecture(self, architecture: str) -> None:
+        """Refuse an architecture that cannot learn the task.
+
+        Raises:
+            ValueError: says which one can.
+        """
+        if architecture == "decoder-only" and not self.answers_in_places:
+            raise ValueError(
+                f"expected an encoder-decoder for {self.name}, whose answer is not one digit for each place"
+            )
 
     def _join(self, *parts: str | torch.Tensor) -> torch.Tensor:
         """Concatenate literal characters and [batch, n] token ids."""
@@ -222,7 +255,7 @@ class Task:
         """Source and target of operands given as digits."""
         label = _tokens(self.label(*operands))
         target = torch.cat([label, torch.full_like(label[:, :1], END_ID)], dim=1)
-        return Batch(self.source(operands, form), target, self.layout_of(operands, form))
+        return Batch(self.source(operands, form), target, self.stream_of(operands, form))
 
     def parse(self, text: str) -> Operands:
         """Operands typed by a person, as digits of batch 1, padded one digit beyond the longest.
@@ -306,9 +339,22 @@ class Addition(Task):
         return propagate_carries(a + b, self.base)
 
     @lru_cache(maxsize=64)  # noqa: B019
-    def layout(self, width: int, form: str = "natural") -> Layout:
-        self._check_form(form)
-        return aligned_layout(width) if form == "aligned" else natural_layout(width)
+    def stream(self, width: int, form: str = "natural") -> Stream:
+        self._check_stream(width, form)
+        if form == "aligned":  # $ + a_w b_w … a_1 b_1 &
+            end = 2 + 2 * width
+            operands = tuple(
+                Segment(name, end - back, (width,), (-2,), 1, ("place",), outside=(end, 1))
+                for name, back in (("a", 2), ("b", 1))
+            )
+            return of_number((width,), operands, {"$": 0, self.symbol: 1, "&": end}, end + 1, self.steps(width))
+        operator, structure = width + 1, {"$": 0, self.symbol: width + 1}
+        a, digits = written_before("a", width, width), 1 if self.second_is_digit else width
+        end = operator + digits + 1
+        if self.second_is_digit:
+            return of_number((width,), (a,), structure | {"b": end - 1, "&": end}, end + 1, self.steps(width))
+        b = written_before("b", end - 1, width)
+        return of_number((width,), (a, b), structure | {"&": end}, end + 1, self.steps(width))
 
     def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
         self._check_form(form)
@@ -328,11 +374,6 @@ class NByOne(Addition):
 
     def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return propagate_carries(a * b, self.base)
-
-    @lru_cache(maxsize=64)  # noqa: B019
-    def layout(self, width: int, form: str = "natural") -> Layout:
-        self._check_form(form)
-        return aligned_layout(width) if form == "aligned" else natural_layout(width, second_is_digit=True)
 
 
 class Scratchpad(Task):
@@ -363,6 +404,9 @@ class ParityClassification(Parity):
 
     name = "parity-classification"
     answers_in_places = False
+
+    def steps(self, width: int) -> int:
+        return 2
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return a.sum(1, keepdim=True) % 2

@@ -46,9 +46,8 @@ from numbers import Integral
 import torch
 
 from abcnb.four_in_one import FourInOne
-from abcnb.hard_numbers import NUMBERS, intervals, random_digits
-from abcnb.numbers import numbers_of_length, split_numbers
-from abcnb.row_testsets import row_cases
+from abcnb.numbers import NUMBERS, intervals, numbers_of_length, random_digits, split_numbers
+from abcnb.row_numbers import row_cases
 from abcnb.rows import RowTask
 from abcnb.tasks import LARGEST, Operands, Task, digits_of, distinct, first_of_each, get_task, length_of
 

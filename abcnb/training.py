@@ -7,7 +7,6 @@ ends bit-equal to an uninterrupted run.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -16,58 +15,16 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from abcnb.checkpoints import Checkpoint, Progress
-from abcnb.checks import check_types
+from abcnb.configs import TrainingConfig
 from abcnb.evaluation import wrong_tokens
+from abcnb.files import Checkpoint, Progress
 from abcnb.model import Transformer, compiled
 from abcnb.tasks import Batch
+from abcnb.training_data import generator_for
 
 CHECKPOINT = "checkpoint.safetensors"
 CHECKPOINT_SECONDS = 60.0
 TELL_SECONDS = 0.25
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """How a model is trained.
-
-    Attributes:
-        steps: optimizer steps; the learning rate falls to zero over them.
-        batch_size: samples per step.
-        learning_rate: its peak. The paper's text has 1e-5, the authors' code 1e-4.
-        warmup_steps: steps over which it rises linearly.
-        weight_decay: of AdamW.
-        clip: largest gradient norm.
-        validate_every: steps between validations.
-        validation_samples: held-out samples in each.
-        stop_error_rate: stop once the validation's digit error rate, from 0 to 1, is at most this at three
-            validations in a row; −1 runs the schedule to its end.
-        precision: `fp32`, `bf16` (autocast), or `auto`: bf16 on CUDA, fp32 elsewhere.
-        compile: run the model through `torch.compile`; on a CPU it was measured not to pay.
-    """
-
-    steps: int = 1500
-    batch_size: int = 256
-    learning_rate: float = 1e-3
-    warmup_steps: int = 100
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    validate_every: int = 100
-    validation_samples: int = 1000
-    stop_error_rate: float = -1.0
-    precision: str = "auto"
-    compile: bool = False
-
-    def __post_init__(self):
-        check_types(self)
-        if min(self.steps, self.batch_size, self.validate_every, self.validation_samples) < 1:
-            raise ValueError(f"expected steps, batch_size and validation sizes of at least 1, got {self}")
-        if not 0 < self.learning_rate < 1 or self.clip <= 0 or min(self.warmup_steps, self.weight_decay) < 0:
-            raise ValueError(
-                f"expected a learning rate in (0, 1), a positive clip, warm-up and weight decay ≥ 0, got {self}"
-            )
-        if self.precision not in ("auto", "fp32", "bf16"):
-            raise ValueError(f"expected precision auto, fp32 or bf16, got {self.precision!r}")
 
 
 class Data(Protocol):
@@ -160,7 +117,7 @@ def train(
     generator = torch.Generator(device=device).manual_seed(seed)
     optimizer = optimizer_of(model, config)
     forward = compiled(model) if config.compile else model
-    validation = data.validation(config.validation_samples, torch.Generator(device=device).manual_seed(seed + 1))
+    validation = data.validation(config.validation_samples, generator_for("validation", seed, device))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         seed_dropout(seed, device)
         kept = Checkpoint(Path(folder) / CHECKPOINT, owner, model, optimizer, generator) if folder else None

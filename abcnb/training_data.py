@@ -1,14 +1,15 @@
 """Training and validation batches of a task."""
 
+import random
+
 import torch
 
-from abcnb.devices import pick_device
-from abcnb.layout import Layout
+from abcnb.coordinates import Stream, in_one
+from abcnb.machine import pick_device
 from abcnb.nested import TREES, NestedLists, TreeSampler
 from abcnb.numbers import Sampler, training_width
 from abcnb.row_numbers import RowSampler
 from abcnb.rows import RowTask
-from abcnb.stream import Stream
 from abcnb.tasks import Batch, Task, get_task
 
 WIDEST = 10_000  # digits that operands are padded to; training would not fit long before
@@ -44,13 +45,13 @@ def sampler_of(
     return TreeSampler(task, width, held_out)
 
 
-def largest_layout(task: Task, width: int, form: str, terms: int = 0) -> Layout | Stream:
-    """The layout of the largest input that is trained on.
+def largest_stream(task: Task, width: int, form: str, terms: int = 0) -> Stream:
+    """The coordinates of the largest input that is trained on.
 
     Raises:
         ValueError: a form that the task does not have.
     """
-    return task.layout(task.largest_shape(width, terms) if isinstance(task, RowTask) else width, form)
+    return task.stream(task.largest_shape(width, terms) if isinstance(task, RowTask) else width, form)
 
 
 class TrainingData:
@@ -65,10 +66,11 @@ class TrainingData:
         form: how sources are written, one of the task's forms.
         device: where batches are made: `auto`, `cpu`, `cuda`, or a torch device.
         terms, shapes: of tasks in rows, as of `RowSampler`.
+        one_stream: it is for decoder-only models; what is in rows always is.
 
     Attributes:
-        task, numbers, width, form, device: as given, the width resolved.
-        layout: that of the largest input.
+        task, numbers, width, form, device, one_stream: as given, the width resolved.
+        stream: the coordinates of the largest input.
 
     Raises:
         ValueError: an unknown task, form or kind of numbers, a width that is too large or too small for the results, or
@@ -84,6 +86,7 @@ class TrainingData:
         device: torch.device | str = "cpu",
         terms: int = 0,
         shapes: str = "all",
+        one_stream: bool = False,
     ):
         self.task = get_task(task) if isinstance(task, str) else task
         if not isinstance(self.task, Task):
@@ -95,23 +98,37 @@ class TrainingData:
         self.numbers, self.form = numbers, form
         self.device = pick_device(device) if isinstance(device, str) else device
         self.width = width or width_of(self.task, numbers)
+        self._is_default = (width, terms, shapes) == (0, 0, "all")
         self._train, self._held_out = (
             sampler_of(self.task, numbers, self.width, held_out, self.device, terms, shapes)
             for held_out in (False, True)
         )
-        self.layout = largest_layout(self.task, self.width, form, terms)
-        self._layouts: dict[Layout | Stream, Layout | Stream] = {}
+        largest = largest_stream(self.task, self.width, form, terms)
+        self.one_stream = one_stream or not largest.source
+        self.stream = in_one(largest) if self.one_stream else largest
+        self._streams: dict[Stream, Stream] = {}
 
     @property
     def described(self) -> str:
         """What a model is trained on: task, base and form."""
         return f"{self.task.name} in base {self.task.base}, {self.form} form"
 
+    @property
+    def for_plain(self) -> "TrainingData":
+        """What a plain model is trained on that is to be calibrated: the same, or what the task has for it.
+
+        Inputs of one small shape spare such a model finding out the shape; a width of one's own is left as it is.
+        """
+        if not self._is_default or not self.task.for_plain:
+            return self
+        return TrainingData(self.task, self.numbers, form=self.form, device=self.device, **self.task.for_plain)
+
     def _batch(self, sampler: Sampler | RowSampler | TreeSampler, size: int, generator: torch.Generator) -> Batch:
         batch = self.task.batch(sampler.draw(size, generator), self.form)
-        if batch.layout not in self._layouts:  # kept on the device: copied at every step they would make it wait
-            self._layouts[batch.layout] = batch.layout.to(self.device)
-        return Batch(batch.source, batch.target, self._layouts[batch.layout])
+        if batch.stream not in self._streams:  # kept on the device: copied at every step they would make it wait
+            stream = in_one(batch.stream) if self.one_stream else batch.stream
+            self._streams[batch.stream] = stream.to(self.device)
+        return Batch(batch.source, batch.target, self._streams[batch.stream])
 
     def train(self, size: int, generator: torch.Generator) -> Batch:
         """`size` samples of the training numbers; the generator is one of `device`."""
@@ -125,3 +142,8 @@ class TrainingData:
         """
         parts = min(size, TREES) if isinstance(self.task, NestedLists) else 1
         return [self._batch(self._held_out, size // parts, generator) for _ in range(parts)]
+
+
+def generator_for(purpose: str, seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """The random numbers of a purpose other than training, whose stream is that of no seed of a training."""
+    return torch.Generator(device=device).manual_seed(random.Random(f"{purpose} {seed}").getrandbits(60))

@@ -83,7 +83,7 @@ def run_python():
 @pytest.fixture
 def small_machine(monkeypatch):
     """A machine of 16 GB, whatever this one has."""
-    monkeypatch.setattr("abcnb.limits.memory_of", lambda device: 16e9)
+    monkeypatch.setattr("abcnb.machine.memory_of", lambda device: 16e9)
 
 
 @pytest.fixture

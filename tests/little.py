@@ -5,7 +5,7 @@ from dataclasses import replace
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from abcnb.calibration import CalibrationConfig
-from abcnb.model_config import SCHEMES
+from abcnb.configs import SCHEMES
 from abcnb.rows import RowTask
 from abcnb.show.cleaning import KERNEL
 from abcnb.study.fitting import fit

@@ -1,11 +1,11 @@
 import torch
+from abcnb.layout import Steps
 
 from abcnb.attention import record
 from abcnb.biases import causal, limited
-from abcnb.layout import Steps
+from abcnb.configs import ModelConfig
 from abcnb.lines import windows
 from abcnb.model import Transformer
-from abcnb.model_config import ModelConfig
 from abcnb.tasks import get_task
 from abcnb.testsets import hard_cases
 

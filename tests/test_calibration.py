@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from abcnb.layout import Steps, natural_layout, unary_layout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,11 +17,10 @@ from abcnb.calibration import (
     line_table,
     to_bias,
 )
+from abcnb.configs import ModelConfig
 from abcnb.layers import Recording
-from abcnb.layout import Steps, natural_layout, unary_layout
 from abcnb.lines import Line
 from abcnb.model import Transformer
-from abcnb.model_config import ModelConfig
 from abcnb.tasks import get_task
 
 INF = float("inf")

@@ -3,17 +3,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from abcnb.layout import Steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb import evaluation
-from abcnb.chunked import count_errors_in_chunks
-from abcnb.distance_biases import ALiBi
+from abcnb.biases import ALiBi
+from abcnb.configs import ModelConfig
+from abcnb.decoding import count_errors_in_chunks
 from abcnb.evaluation import count_errors
-from abcnb.layout import Steps
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import Transformer
-from abcnb.model_config import ModelConfig
 from abcnb.tasks import get_task
 
 SMALL = ModelConfig(d_model=32, d_ff=64, heads=2, decoder_layers=2, position="none")

@@ -16,7 +16,7 @@ import abcnb
 import abcnb.positions
 import abcnb.rows
 import abcnb.tasks
-from abcnb.scores import percent
+from abcnb.evaluation import percent
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.fitting import fit

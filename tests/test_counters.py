@@ -1,18 +1,17 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from abcnb.biases import CLOSED
 from abcnb.counter_calibration import CounterConfig, StreamAttention, calibrate_stream
 from abcnb.counters import CounterLine, StreamBias, by_hand, dealt
 from abcnb.decoder_only import DecoderOnly
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abcnb.biases import CLOSED, ALiBi
+from abcnb.configs import SCHEMES, ModelConfig
 from abcnb.decoding import greedy_decode
-from abcnb.distance_biases import ALiBi
 from abcnb.layers import OpenTokens, attend_to_open
 from abcnb.lines import self_window
-from abcnb.model_config import SCHEMES, ModelConfig
 from abcnb.pipeline import new_model
 from abcnb.tasks import get_task
 from abcnb.tokens import decode

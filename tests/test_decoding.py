@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from abcnb.biases import ALiBi
+from abcnb.configs import ModelConfig
 from abcnb.decoding import greedy_decode
-from abcnb.distance_biases import ALiBi
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import Transformer
-from abcnb.model_config import ModelConfig
 from abcnb.tasks import Batch, get_task
 from tests.little import ENCODER_DECODER
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from abcnb.devices import hardware, pick_device
+from abcnb.machine import hardware, pick_device
 
 
 def test_pick_device_without_cuda(monkeypatch):

@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
+from abcnb.layout import NO_PLACE, Steps, aligned_layout, natural_layout, unary_layout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.distance_biases import (
+from abcnb.biases import (
     CROSS_DISTANCES,
     ALiBi,
     FireBias,
@@ -16,7 +17,6 @@ from abcnb.distance_biases import (
     T5Bias,
     coordinates,
 )
-from abcnb.layout import NO_PLACE, Steps, aligned_layout, natural_layout, unary_layout
 
 X = NO_PLACE
 HEADS = 4

@@ -3,8 +3,7 @@ import torch
 
 from abcnb import evaluation
 from abcnb.decoding import greedy_decode
-from abcnb.evaluation import count_errors, evaluate
-from abcnb.scores import Score
+from abcnb.evaluation import Score, count_errors, evaluate
 from abcnb.tasks import get_task
 from abcnb.testsets import hard_cases, padded_cases, random_operands
 

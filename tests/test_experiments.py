@@ -4,10 +4,10 @@ from dataclasses import asdict, fields, is_dataclass, replace
 
 import pytest
 import torch
-
-from abcnb.calibration import CalibrationConfig
-from abcnb.distance_biases import ALiBi
 from abcnb.layout import natural_layout
+
+from abcnb.biases import ALiBi
+from abcnb.calibration import CalibrationConfig
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.methods import METHODS, PRESETS, experiment, has, settings_of
 from abcnb.study.runs import Run, check_lengths, written_biases

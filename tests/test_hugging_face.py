@@ -1,8 +1,8 @@
 import pytest
 import torch
-
 from abcnb.counter_calibration import CounterConfig, calibrate_stream
 from abcnb.counters import CounterLine, StreamBias
+
 from abcnb.hugging_face import attach, average_attention
 from abcnb.interop import PromptApart, TokenRule, dense_mask
 from abcnb.lines import cross_window

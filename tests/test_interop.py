@@ -1,15 +1,15 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from abcnb.counter_calibration import CounterConfig, calibrate_stream
+from abcnb.counters import CounterLine, StreamBias
+from abcnb.layout import Steps, natural_layout, unary_layout
+from abcnb.stream import one_row
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 
-from abcnb.counter_calibration import CounterConfig, calibrate_stream
-from abcnb.counters import CounterLine, StreamBias
 from abcnb.interop import TokenRule, averaged, dense_mask, flex, record_attention
-from abcnb.layout import Steps, natural_layout, unary_layout
 from abcnb.lines import Line, LineBias, cross_window, self_window
-from abcnb.stream import one_row
 from abcnb.tokens import IDS, encode
 
 RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])

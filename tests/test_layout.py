@@ -1,6 +1,5 @@
 import pytest
 import torch
-
 from abcnb.layout import NO_PLACE, Steps, aligned_layout, locate, natural_layout, unary_layout
 
 X = NO_PLACE

@@ -1,9 +1,9 @@
 """A line of a stream as text, in settings and back."""
 
 import pytest
+from abcnb.counters import CounterLine
 from hypothesis import given, settings
 
-from abcnb.counters import CounterLine
 from abcnb.study.line_text import line_of_text, text_of_line
 from abcnb.study.methods import experiment, settings_of
 from abcnb.study.runs import written_biases

@@ -2,10 +2,10 @@ import json
 
 import pytest
 import torch
+from abcnb.layout import Steps, aligned_layout, natural_layout, unary_layout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.layout import Steps, aligned_layout, natural_layout, unary_layout
 from abcnb.lines import CLOSED_ROW_RULES, Line, LineBias, cross_window, self_window
 
 INF = float("inf")

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from abcnb.layout import Steps
 
 from abcnb.biases import CLOSED
 from abcnb.calibration import CalibrationConfig, calibrate_attention
-from abcnb.layout import Steps
 from abcnb.show.panels.lines_view import TEMPLATES, choices_of, config_of, panel_data, panel_fragment
 from tests.little import PLACES, calibrated_run
 

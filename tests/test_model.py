@@ -5,15 +5,14 @@ import weakref
 
 import pytest
 import torch
+from abcnb.layout import Steps, natural_layout
 from torch import nn
 
-from abcnb.biases import causal
-from abcnb.distance_biases import ALiBi
+from abcnb.biases import ALiBi, causal
+from abcnb.configs import SCHEMES, ModelConfig
 from abcnb.layers import Attention, DecoderLayer, Recording
-from abcnb.layout import Steps, natural_layout
 from abcnb.lines import Line, LineBias, cross_window, self_window
 from abcnb.model import Transformer
-from abcnb.model_config import SCHEMES, ModelConfig
 from abcnb.positions import Biased
 from abcnb.tasks import Batch, get_task
 from tests.little import ENCODER_DECODER

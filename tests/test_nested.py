@@ -1,9 +1,9 @@
 import pytest
 import torch
+from abcnb.counters import by_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.counters import by_hand
 from abcnb.nested import OPERATORS, TRAIN_DEPTH, outline, random_shape
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment

@@ -5,7 +5,7 @@ import base64
 import pytest
 import torch
 
-from abcnb.model_config import ModelConfig
+from abcnb.configs import ModelConfig
 from abcnb.pipeline import new_model
 from abcnb.show.panels import attention_panel, calibration_panel, rows_panel, tasks_panel, window_panel
 from abcnb.show.panels.attention import answer

@@ -5,17 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from abcnb.counter_calibration import CounterConfig
 
 import abcnb
 from abcnb import evaluation, pipeline
 from abcnb.biases import NO_BIASES, Biases
 from abcnb.calibration import AveragedAttention, CalibrationConfig
-from abcnb.counter_calibration import CounterConfig
-from abcnb.lora import LoRAConfig
+from abcnb.configs import LoRAConfig, TrainingConfig
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.tasks import Successor, get_task
-from abcnb.training import TrainingConfig
 
 VANILLA = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc-places", "smoke")

@@ -2,13 +2,13 @@ import math
 
 import pytest
 import torch
+from abcnb.decoder_only import stream_of
+from abcnb.layout import aligned_layout, natural_layout, unary_layout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.decoder_only import stream_of
+from abcnb.configs import SCHEMES
 from abcnb.indexed_positions import Abacus
-from abcnb.layout import aligned_layout, natural_layout, unary_layout
-from abcnb.model_config import SCHEMES
 from abcnb.positions import (
     CyclicColumns,
     CyclicPlaces,

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-
-from abcnb.distance_biases import ALiBi, T5Bias
 from abcnb.layout import Steps, natural_layout
+
+from abcnb.biases import ALiBi, T5Bias
+from abcnb.configs import ModelConfig
 from abcnb.lora import LoRAConfig, add_adapters
 from abcnb.model import Transformer
-from abcnb.model_config import ModelConfig
 from abcnb.positions import rotate
 from abcnb.tasks import get_task
 

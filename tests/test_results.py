@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from abcnb.scores import Score, percent
+from abcnb.evaluation import Score, percent
 from abcnb.study import results, views
 from abcnb.study.published import Choice
 from abcnb.study.results import COLUMNS, SCORES, VALIDATIONS, read, record

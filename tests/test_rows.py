@@ -1,12 +1,12 @@
 import pytest
 import torch
+from abcnb.stream import PROMPT, one_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb.numbers import split_numbers
 from abcnb.row_numbers import RowSampler
 from abcnb.rows import ManyAddition, Multiplication
-from abcnb.stream import PROMPT, one_row
 from abcnb.tasks import get_task
 from abcnb.testsets import test_cases as cases_of
 from abcnb.tokens import decode

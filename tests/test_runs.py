@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from abcnb import pipeline
 from abcnb.calibration import calibrate_attention
+from abcnb.evaluation import Score
 from abcnb.lines import Line, LineBias
-from abcnb.scores import Score
 from abcnb.study.fingerprint import UNKNOWN, fingerprint
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment

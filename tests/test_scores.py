@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abcnb.scores import Score, exact_interval, wilson_interval
+from abcnb.evaluation import Score, exact_interval, wilson_interval
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 import pytest
 import torch
-
-from abcnb.attention import record
 from abcnb.counter_calibration import calibrate_stream
 from abcnb.counters import StreamBias
+
+from abcnb.attention import record
 from abcnb.study.cost import training_flops
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment, has

@@ -11,13 +11,12 @@ from torch import nn
 from abcnb.bench.algorithm1 import algorithm_1
 from abcnb.biases import Biases
 from abcnb.calibration import CalibrationConfig, line_families, line_table, to_bias
-from abcnb.chunked import count_errors_in_chunks
-from abcnb.decoding import greedy_decode
-from abcnb.devices import hardware
+from abcnb.decoding import count_errors_in_chunks, greedy_decode
 from abcnb.evaluation import wrong_tokens
 from abcnb.layers import OpenTokens, attend_to_open
 from abcnb.layout import natural_layout
 from abcnb.lines import Line, LineBias, self_window
+from abcnb.machine import hardware
 from abcnb.model import Transformer
 from abcnb.positions import sinusoid
 from abcnb.study.cost import forward_flops

@@ -16,7 +16,7 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from abcnb.bench.cpu import TorchDecoder, step_flops
-from abcnb.devices import hardware
+from abcnb.machine import hardware
 from abcnb.model import Transformer, compiled
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment

@@ -7,7 +7,7 @@ from html import escape
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from abcnb.scores import percent
+from abcnb.evaluation import percent
 from abcnb.show.style import COLOURMAP
 from abcnb.study import views
 

@@ -27,8 +27,8 @@ from tqdm import tqdm
 from traitlets import default
 
 import abcnb
-from abcnb.devices import hardware, pick_device
 from abcnb.files import write_atomically
+from abcnb.machine import hardware, pick_device
 from abcnb.show import pages
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
 from abcnb.study import results, tables

@@ -3,7 +3,7 @@
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from abcnb.model_config import OF_SCHEMES, SCHEMES, read_by
+from abcnb.configs import OF_SCHEMES, SCHEMES, read_by
 from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import METHODS, OPERANDS, experiment, has

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
-from abcnb.devices import pick_device
+from abcnb.machine import pick_device
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import fingerprint

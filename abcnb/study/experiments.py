@@ -13,18 +13,15 @@ import torch
 
 from abcnb.biases import CLOSED, Biases
 from abcnb.calibration import CalibrationConfig
-from abcnb.checks import check_types
+from abcnb.configs import LoRAConfig, ModelConfig, TrainingConfig, check_types
 from abcnb.counter_calibration import CounterConfig
 from abcnb.counters import by_hand, dealt
 from abcnb.layout import Layout
 from abcnb.lines import cross_window
-from abcnb.lora import LoRAConfig
-from abcnb.model_config import ModelConfig
 from abcnb.rows import RowTask
 from abcnb.stream import Stream
 from abcnb.study.line_text import line_of_text
 from abcnb.tasks import Task, get_task
-from abcnb.training import TrainingConfig
 from abcnb.training_data import WIDEST, TrainingData, largest_layout, sampler_of, width_of
 
 BIASES = (

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 import abcnb
 from abcnb import pipeline
 from abcnb.biases import NO_BIASES
-from abcnb.devices import hardware, pick_device
 from abcnb.files import check_writable, write_atomically
+from abcnb.machine import hardware, pick_device
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
 from abcnb.study.runs import (

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from abcnb.calibration import CalibrationConfig
-from abcnb.lora import LoRAConfig
-from abcnb.model_config import ModelConfig
+from abcnb.configs import LoRAConfig, ModelConfig, TrainingConfig
 from abcnb.numbers import LONG_FACTOR
 from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment, WindowConfig
 from abcnb.study.settings import differences, sets_both
 from abcnb.study.stream_methods import methods_of, stream_experiment
 from abcnb.tasks import get_task
-from abcnb.training import TrainingConfig
 
 LONGEST = 60  # digits of the paper's longest test
 

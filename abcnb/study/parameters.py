@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from abcnb.devices import pick_device
+from abcnb.machine import pick_device
 
 NOTEBOOK_PRESETS = ("smoke", "laptop", "paper")  # `decoder-only` is shown by notebooks, not asked for
 # The least that a whole number may be; what is not named may be 0.

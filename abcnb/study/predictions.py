@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from abcnb.decoding import write_outputs
-from abcnb.devices import pick_device
+from abcnb.machine import pick_device
 from abcnb.study.runs import RUNS, Run, is_finished, load_run
 from abcnb.study.store import REPORTS
 from abcnb.tokens import decode

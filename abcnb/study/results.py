@@ -14,8 +14,8 @@ import pandas as pd
 from filelock import FileLock
 from pandas.api.types import is_numeric_dtype
 
+from abcnb.evaluation import Score
 from abcnb.files import write_atomically
-from abcnb.scores import Score
 from abcnb.study.cost import training_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import settings_of

@@ -29,20 +29,17 @@ from safetensors.torch import load_file
 
 import abcnb
 from abcnb import pipeline
-from abcnb.biases import CLOSED, NO_BIASES, Biases, limited
+from abcnb.biases import CLOSED, NO_BIASES, ALiBi, Biases, limited
 from abcnb.calibration import AveragedAttention
-from abcnb.checkpoints import is_record
+from abcnb.configs import SCHEMES
 from abcnb.counter_calibration import StreamAttention
 from abcnb.counters import StreamBias
 from abcnb.decoder_only import stream_of
-from abcnb.distance_biases import ALiBi
-from abcnb.evaluation import check_request
-from abcnb.files import write_atomically
-from abcnb.limits import check_dense
+from abcnb.evaluation import Score, check_request
+from abcnb.files import is_record, write_atomically
 from abcnb.lines import LineBias, windows
+from abcnb.machine import check_dense
 from abcnb.model import Transformer
-from abcnb.model_config import SCHEMES
-from abcnb.scores import Score
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
 

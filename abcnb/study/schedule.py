@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from abcnb.evaluation import percent
 from abcnb.files import check_writable
-from abcnb.scores import percent
 from abcnb.study import results
 from abcnb.study.engines import Ended, Engine, Job
 from abcnb.study.experiments import Experiment

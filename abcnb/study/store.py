@@ -15,9 +15,9 @@ import pandas as pd
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
-from abcnb.devices import pick_device
+from abcnb.evaluation import Score
 from abcnb.files import check_writable, write_atomically
-from abcnb.scores import Score
+from abcnb.machine import pick_device
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older

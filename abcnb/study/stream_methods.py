@@ -12,12 +12,11 @@ that they have on Addition (`row-rivals.toml`).
 
 from dataclasses import dataclass, field, replace
 
+from abcnb.configs import ModelConfig, TrainingConfig
 from abcnb.counter_calibration import CounterConfig
-from abcnb.model_config import ModelConfig
 from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment
 from abcnb.tasks import get_task
-from abcnb.training import TrainingConfig
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from abcnb.evaluation import exact_interval, percent
 from abcnb.rows import RowTask
-from abcnb.scores import exact_interval, percent
 from abcnb.study import rounds, views
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from abcnb.scores import Score, percent, wilson_interval
+from abcnb.evaluation import Score, percent, wilson_interval
 from abcnb.study.methods import METHODS, PRESETS
 from abcnb.study.published import Choice, Question, published
 from abcnb.tasks import TASKS

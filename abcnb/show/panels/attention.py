@@ -8,7 +8,7 @@ import torch
 
 from abcnb.attention import record
 from abcnb.decoding import write_outputs
-from abcnb.devices import pick_device
+from abcnb.machine import pick_device
 from abcnb.model import Transformer
 from abcnb.show.panels.drawing import HeadMaps
 from abcnb.show.panels.panel import Panel, dropdown, picture, slider, text_field

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from abcnb.devices import pick_device
-from abcnb.scores import Score
+from abcnb.evaluation import Score
+from abcnb.machine import pick_device
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import fit, steps_to_do
 from abcnb.study.runs import Run, is_finished

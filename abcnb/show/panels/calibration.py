@@ -8,9 +8,9 @@ import pandas as pd
 import torch
 
 from abcnb.calibration import AveragedAttention, CalibrationConfig, calibrate_attention
-from abcnb.devices import pick_device
+from abcnb.evaluation import Score, percent
 from abcnb.layout import Steps
-from abcnb.scores import Score, percent
+from abcnb.machine import pick_device
 from abcnb.show.panels.background import BackgroundTraining
 from abcnb.show.panels.drawing import HeadMaps, accuracy_figure, to_png
 from abcnb.show.panels.lines_view import PANEL_MIME, LinesView, choices_of, config_of, panel_data, panel_fragment

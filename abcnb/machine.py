@@ -1,19 +1,54 @@
-"""What does not fit into this machine's memory is refused before it begins; what takes long shows how far it is.
+"""The machine: its devices, what fits into their memory, and progress shown where something takes long.
 
-The counts are of what is needed at the very least, so that nothing is refused that could work.
+What does not fit is refused before it begins. The counts are of what is needed at the very least, so that nothing is
+refused that could work.
 """
 
+import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from threading import Timer
 
 import psutil
 import torch
 from tqdm import tqdm
 
-from abcnb.model_config import ModelConfig
+from abcnb.configs import ModelConfig
+
+
+def pick_device(device: str = "auto") -> torch.device:
+    """The device of that name; `auto` is CUDA where there is one.
+
+    Raises:
+        ValueError: a device that this machine does not have.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, colon, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (colon and not (kind == "cuda" and number.isdecimal())):
+        raise ValueError(f"expected a device among auto, cpu, cuda, got {device!r}")
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f"expected a CUDA device for {device!r}, but torch finds none; use 'cpu' or 'auto'")
+        if int(number or 0) >= torch.cuda.device_count():
+            raise ValueError(f"expected one of {torch.cuda.device_count()} CUDA devices, got {device!r}")
+    return torch.device(device)
+
+
+def hardware(device: torch.device) -> str:
+    """The processor's name and how many threads it runs on, or the name of the GPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        named = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        name = named[0].partition(":")[2].strip() if named else name
+    return f"{name}, {torch.get_num_threads()} thread(s)"
+
 
 CPU = torch.device("cpu")
 # Bytes of a token, of a number, and of a trained weight: itself, its gradient and the two moments of AdamW.

@@ -1,10 +1,10 @@
-"""Sizes, architecture and position scheme of a model."""
+"""Configurations: of a model, of its training, of adapters. Frozen, and checked when they are made."""
 
 import inspect
+import math
 from dataclasses import dataclass, fields
 
-from abcnb.checks import check_types
-from abcnb.distance_biases import CROSS_DISTANCES
+from abcnb.biases import CROSS_DISTANCES
 from abcnb.indexed_positions import Abacus, Coupled, CoupledRows, Kinds, Learned, Randomized
 from abcnb.positions import (
     T5,
@@ -20,6 +20,31 @@ from abcnb.positions import (
     Rotary,
     Sinusoidal,
 )
+
+
+def check_types(config: object) -> None:
+    """Refuse a field of another type than its default's, and infinities and NaN that are no default.
+
+    A whole number that stands for a float becomes one, so that equal configurations are written alike.
+
+    Args:
+        config: a dataclass. Fields that are tuples or have no default are left to their own checks.
+
+    Raises:
+        ValueError: names the field, its type and what came.
+    """
+    for part in fields(config):
+        value, kind = getattr(config, part.name), type(part.default)
+        if kind not in (bool, int, float, str):
+            continue
+        if kind is float and type(value) is int:
+            value = float(value)
+            object.__setattr__(config, part.name, value)
+        if type(value) is not kind:
+            raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
+        if kind is float and not math.isfinite(value) and value != part.default:
+            raise ValueError(f"expected {part.name} as a finite number, got {value!r}")
+
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
 SCHEMES: dict[str, type[Positions]] = {
@@ -139,3 +164,58 @@ def read_by(scheme: type[Positions]) -> list[str]:
 
 # The fields of `ModelConfig` that position schemes alone read.
 OF_SCHEMES = set().union(*map(read_by, SCHEMES.values())) - {"d_model", "heads", "decoder_layers"}
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained.
+
+    Attributes:
+        steps: optimizer steps; the learning rate falls to zero over them.
+        batch_size: samples per step.
+        learning_rate: its peak. The paper's text has 1e-5, the authors' code 1e-4.
+        warmup_steps: steps over which it rises linearly.
+        weight_decay: of AdamW.
+        clip: largest gradient norm.
+        validate_every: steps between validations.
+        validation_samples: held-out samples in each.
+        stop_error_rate: stop once the validation's digit error rate, from 0 to 1, is at most this at three
+            validations in a row; −1 runs the schedule to its end.
+        precision: `fp32`, `bf16` (autocast), or `auto`: bf16 on CUDA, fp32 elsewhere.
+        compile: run the model through `torch.compile`; on a CPU it was measured not to pay.
+    """
+
+    steps: int = 1500
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    warmup_steps: int = 100
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    validate_every: int = 100
+    validation_samples: int = 1000
+    stop_error_rate: float = -1.0
+    precision: str = "auto"
+    compile: bool = False
+
+    def __post_init__(self):
+        check_types(self)
+        if min(self.steps, self.batch_size, self.validate_every, self.validation_samples) < 1:
+            raise ValueError(f"expected steps, batch_size and validation sizes of at least 1, got {self}")
+        if not 0 < self.learning_rate < 1 or self.clip <= 0 or min(self.warmup_steps, self.weight_decay) < 0:
+            raise ValueError(
+                f"expected a learning rate in (0, 1), a positive clip, warm-up and weight decay ≥ 0, got {self}"
+            )
+        if self.precision not in ("auto", "fp32", "bf16"):
+            raise ValueError(f"expected precision auto, fp32 or bf16, got {self.precision!r}")
+
+
+@dataclass(frozen=True)
+class LoRAConfig:
+    """The adapters' rank r, at least 1."""
+
+    rank: int = 8
+
+    def __post_init__(self):
+        check_types(self)
+        if self.rank < 1:
+            raise ValueError(f"expected a rank of at least 1, got {self.rank}")

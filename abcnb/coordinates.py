@@ -1,0 +1,316 @@
+"""Where the tokens of an input stand, and what its steps count: what lines are written in.
+
+A *segment* is a set of tokens in a grid: the digits of an operand (coordinate: the place, units 0), those of many
+operands (operand and place), the digits of an output written in rows (row and place), the separators that end these
+rows (row), or one structural token (no coordinate). Every token is in one segment.
+
+A *step* writes one token of the output. It has two counters, the row and the place of the token that it writes, and a
+kind: digits of different rows (a row of products, a row of sums) and the ends of rows are steps of different kinds. An
+output that is one number has one row.
+
+A *stream* is a whole input with its output. In a decoder-only model it is one causal sequence, `$123+748=1780&`; in an
+encoder-decoder its attention is split into two softmaxes, cross-attention to the source `$123+748&` and self-attention
+to the start token and what was written, `$1780`. Rows and columns of an attention matrix are counted within their
+part, from 0. The row of a token writes the token after it, so the start token, or the prompt's last token, makes the
+first step; the end token stands where a further row would begin, or a further place in an output of one row.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import torch
+
+NO_PLACE = -2  # of a token that has no place
+PROMPT = -1  # the kind of a matrix row that writes no output
+COUNTERS = ("row", "place")
+
+
+def locate(columns: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Index of each wanted column among sorted `columns`, −1 where it is not there."""
+    index = torch.searchsorted(columns, wanted.contiguous()).clamp(max=len(columns) - 1)
+    return torch.where(columns[index] == wanted, index, -1)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Tokens in a grid: the one at coordinates x is token `start + Σ strides · x`.
+
+    Attributes:
+        name: its name in lines.
+        start: the token at coordinates 0.
+        shape: how many tokens each coordinate counts; () for a single structural token.
+        strides: tokens from one value of each coordinate to the next.
+        reach: how far the last coordinate may run past either end of the grid, on neighbouring tokens.
+        counters: the counter of the step, `row` or `place`, that each coordinate corresponds to in the task: what
+            lines by hand and coupled positions are told.
+        outside: of a reach of 1, the tokens at −1 and past the end, where they are not the neighbours by stride.
+    """
+
+    name: str
+    start: int
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    reach: int = 0
+    counters: tuple[str, ...] = ()
+    outside: tuple[int, int] | None = None
+
+    def tokens(self, coordinates: list[torch.Tensor]) -> torch.Tensor:
+        """The token at each of the coordinates, one tensor per dimension, all of one shape; −1 where there is none."""
+        token = torch.full_like(coordinates[0], self.start)
+        inside = torch.ones_like(token, dtype=torch.bool)
+        last = len(self.shape) - 1
+        for i, (x, size, stride) in enumerate(zip(coordinates, self.shape, self.strides, strict=False)):
+            reach = self.reach if i == last else 0
+            inside &= (x >= -reach) & (x < size + reach)
+            token = token + stride * x
+        if self.outside:
+            below, above = self.outside
+            token = torch.where(x == -1, below, torch.where(x == size, above, token))
+        return torch.where(inside, token, -1)
+
+    def grid(self) -> list[torch.Tensor]:
+        """The coordinates of all its tokens, without those in reach: one [tokens] per dimension."""
+        if not self.shape:
+            return [torch.zeros(1, dtype=torch.long)]
+        axes = torch.meshgrid(*(torch.arange(size) for size in self.shape), indexing="ij")
+        return [axis.flatten() for axis in axes]
+
+
+@dataclass(frozen=True)
+class Table(Segment):
+    """Tokens whose coordinates follow no rule.
+
+    Attributes:
+        listed: the token at each point of the grid, the last coordinate running fastest; −1 where there is none.
+    """
+
+    listed: tuple[int, ...] = ()
+
+    @cached_property
+    def _tokens(self) -> torch.Tensor:
+        return torch.tensor(self.listed)
+
+    def tokens(self, coordinates: list[torch.Tensor]) -> torch.Tensor:
+        inside, index = torch.ones_like(coordinates[0], dtype=torch.bool), torch.zeros_like(coordinates[0])
+        for x, size in zip(coordinates, self.shape, strict=True):
+            inside, index = inside & (x >= 0) & (x < size), index * size + x
+        return torch.where(inside, self._tokens.to(index.device)[index.where(inside, 0)], -1)
+
+    def grid(self) -> list[torch.Tensor]:
+        known = self._tokens >= 0
+        return [axis[known] for axis in super().grid()]
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """The coordinates of an input and its output.
+
+    Attributes:
+        segments: of prompt and output.
+        prompt: tokens before the output: the source and the start token, or `$` to `=`.
+        kinds: names of the kinds of steps, each that of the segment whose tokens such steps write.
+        shape: sizes of the input: digits of the operands, as the task counts them.
+        kind, row, place: [steps], the kind (an index into `kinds`) and counters of each step.
+        source: tokens of the source, which an encoder-decoder's cross-attention sees; 0 in one causal sequence.
+    """
+
+    segments: tuple[Segment, ...]
+    prompt: int
+    kinds: tuple[str, ...]
+    shape: tuple[int, ...]
+    kind: torch.Tensor
+    row: torch.Tensor
+    place: torch.Tensor
+    source: int = 0
+
+    def __len__(self) -> int:
+        """Rows of the self-attention matrix: all tokens of its part but the last, which is never read."""
+        return self.prompt - self.source + len(self.kind) - 1
+
+    @property
+    def width(self) -> int:
+        """The first size of the shape: of numbers, the digits that operands are padded to."""
+        return self.shape[0]
+
+    @property
+    def rows(self) -> int:
+        """Steps, the end token's included."""
+        return len(self.kind)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the counters are."""
+        return self.kind.device
+
+    def segment(self, name: str) -> Segment:
+        """The segment of that name.
+
+        Raises:
+            ValueError: there is none.
+        """
+        for segment in self.segments:
+            if segment.name == name:
+                return segment
+        raise ValueError(
+            f"expected a segment among {', '.join(s.name for s in self.segments)}, got {name!r}; "
+            "use lines on the task that they were made for"
+        )
+
+    def is_output(self, segment: Segment) -> bool:
+        """Whether a segment's tokens are written by the model."""
+        return segment.start >= self.prompt
+
+    def is_crossed(self, segment: Segment) -> bool:
+        """Whether cross-attention sees a segment's tokens."""
+        return segment.start < self.source
+
+    @property
+    def operands(self) -> tuple[Segment, ...]:
+        """The numbers of the source or prompt, digit by digit."""
+        return tuple(s for s in self.segments if s.reach and not self.is_output(s))
+
+    def steps_at(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Kind, row and place of the steps that rows of the attention matrix make; kind `PROMPT` where none."""
+        step = rows - (self.prompt - 1 - self.source)
+        known = step.clamp(min=0)
+        return torch.where(step >= 0, self.kind[known], PROMPT), self.row[known], self.place[known]
+
+    def columns(self, crossing: bool = False) -> "Columns":
+        """All columns of cross-attention, or of self-attention."""
+        count = self.source if crossing else len(self)
+        return Columns(self, torch.arange(count, device=self.device), crossing)
+
+    def to(self, device: str | torch.device) -> "Stream":
+        """The same stream with its tensors on a device."""
+        if self.device == torch.device(device):
+            return self
+        return replace(self, **{name: getattr(self, name).to(device) for name in ("kind", "row", "place")})
+
+    @cached_property
+    def own_places(self) -> torch.Tensor:
+        """[tokens], the place of each digit in its own number or row; `NO_PLACE` for other tokens."""
+        return self._of_tokens(lambda segment: len(segment.shape) - 1 if segment.reach else None)
+
+    @lru_cache(maxsize=8)  # noqa: B019  one per counter of the streams in use
+    def levels(self, counter: str) -> torch.Tensor:
+        """[tokens], the coordinate of each token that corresponds to a counter; `NO_PLACE` where none does."""
+        return self._of_tokens(
+            lambda segment: segment.counters.index(counter) if counter in segment.counters else None
+        )
+
+    def _of_tokens(self, dimension_of: Callable[[Segment], int | None]) -> torch.Tensor:
+        values = torch.full((self.source + len(self) + 1,), NO_PLACE)
+        for segment in self.segments:
+            dimension = dimension_of(segment)
+            if dimension is not None:
+                grid = segment.grid()
+                values[segment.tokens(grid)] = grid[dimension]
+        return values[:-1].to(self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns of an attention matrix, or some of them.
+
+    Attributes:
+        stream: whose tokens they are.
+        index: [n], sorted; the number of each column within its part, the source or the decoder's sequence.
+        crossing: they are the source's, seen by cross-attention.
+    """
+
+    stream: Stream
+    index: torch.Tensor
+    crossing: bool = False
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def total(self) -> int:
+        """Columns of the whole part."""
+        return self.stream.source if self.crossing else len(self.stream)
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        """[n], the number of each token in the whole stream."""
+        return self.index if self.crossing else self.index + self.stream.source
+
+    @property
+    def own_places(self) -> torch.Tensor:
+        """[n], `Stream.own_places` of these tokens."""
+        return self.stream.own_places[self.tokens]
+
+
+def of_number(
+    shape: tuple[int, ...], operands: tuple[Segment, ...], structure: dict[str, int], source: int, steps: int
+) -> Stream:
+    """The stream of an encoder-decoder whose output is one number.
+
+    Args:
+        shape: sizes of the input.
+        operands: their digits in the source.
+        structure: the columns of its other tokens, by name.
+        source: how many tokens it has.
+        steps: of the output, the end token included.
+    """
+    output = Segment("digits", source + 1, (steps,), (1,), 1, ("place",))
+    segments = (*operands, *(Segment(*token) for token in structure.items()), Segment("start", source), output)
+    zeros, places = torch.zeros(steps, dtype=torch.long), torch.arange(steps)
+    return Stream(segments, source + 1, ("digits",), shape, zeros, zeros, places, source)
+
+
+def written_before(name: str, units: int, width: int) -> Segment:
+    """The digits of a number, most significant first, whose units are a column."""
+    return Segment(name, units, (width,), (-1,), 1, ("place",))
+
+
+@lru_cache(maxsize=256)
+def in_one(stream: Stream) -> Stream:
+    """The same input and output in one causal sequence, in which `=` stands for the source's end and the start token.
+
+    A stream that is one sequence already is returned as it is.
+    """
+    if not stream.source:
+        return stream
+    segments = []
+    for segment in stream.segments:
+        if segment.start == stream.source - 1 and not segment.shape:
+            segments.append(replace(segment, name="="))
+        elif segment.start < stream.source:
+            segments.append(segment)
+        elif stream.is_output(segment):
+            segments.append(replace(segment, start=segment.start - 1))
+    return replace(stream, segments=tuple(segments), prompt=stream.source, source=0)
+
+
+def in_rows(
+    shape: tuple[int, int],
+    prompt: tuple[Segment, ...],
+    prompt_length: int,
+    names: tuple[str, ...],
+    rows: int,
+    width: int,
+) -> Stream:
+    """One causal sequence whose output has `rows` rounds of rows, one row of each name in a round, and the end token.
+
+    Args:
+        shape: sizes of the input.
+        prompt: the segments of the prompt.
+        prompt_length: its tokens.
+        names: of the rows of a round, in order.
+        rows: rounds.
+        width: digits of a row, without the separator that ends it.
+    """
+    stride = len(names) * (width + 1)
+    outputs, kinds = [], []
+    for number, name in enumerate(names):
+        start = prompt_length + number * (width + 1)
+        outputs.append(Segment(name, start, (rows, width), (stride, 1), 1, COUNTERS))
+        outputs.append(Segment(f"{name} end", start + width, (rows,), (stride,), 0, ("row",)))
+        kinds += [name, f"{name} end"]
+    steps = torch.arange(rows * stride + 1)
+    within = steps % stride
+    place = within % (width + 1)
+    kind = 2 * (within // (width + 1)) + (place == width)
+    return Stream((*prompt, *outputs), prompt_length, tuple(kinds), shape, kind, steps // stride, place)
