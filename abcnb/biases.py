@@ -5,7 +5,6 @@ A bias is a callable `bias(rows, columns) -> [heads, rows, columns]`, added to t
 `columns` are `coordinates.Columns`, of the source for cross-attention and of the decoder for self-attention. Columns
 above the diagonal of self-attention are closed by the model for every method. Biases made of lines are in `lines`.
 
-ALiBi, T5, KERPLE and FIRE are called `bias(rows, columns) -> [heads, rows, columns]`, as every bias is (`biases`).
 Shaw's vectors are multiplied by the query and so are called by the attention itself. As published, T5 and Shaw bias
 the self-attention of encoder and decoder, the others that of a decoder-only model, where it is all that tells
 positions apart. Here the input is read through cross-attention, which gets a bias of its own.

@@ -226,10 +226,10 @@ def dealt(attention: str, heads: int, lines: Iterable[Line]) -> LineBias:
 
 def parted(lines: Iterable[Line], stream: Stream) -> tuple[list[Line], list[Line]]:
     """Lines of self-attention and of cross-attention."""
-    crossed = [(stream.is_crossed(stream.segment(line.segment)), line) for line in lines]
-    return [line for is_crossed, line in crossed if not is_crossed], [
-        line for is_crossed, line in crossed if is_crossed
-    ]
+    parts: tuple[list[Line], list[Line]] = ([], [])
+    for line in lines:
+        parts[stream.is_crossed(stream.segment(line.segment))].append(line)
+    return parts
 
 
 def deal(lines: Iterable[Line], stream: Stream, heads: int) -> Biases:

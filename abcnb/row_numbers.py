@@ -1,4 +1,35 @@
-"""PLACEHOLDER"""
+"""Tasks whose output is in rows: what they are trained on, a shape per batch, and what they are tested on.
+
+Numbers have at most six digits and sums at most six terms, and only the seven eighths of the numbers that every task
+trains on (`numbers.split_numbers`) are used.
+
+    even      half of the operands have all digits of the shape, of the others each number of digits is equally likely;
+              three in ten are made of digits that are 0, b − 1 or any, for the base b
+    repeated  `even`, but in half of the samples all operands are made of the same two digits, where that gives a
+              number of training: equal digits above one another are rare otherwise
+
+In the test sets the length L of a product's test is the digits of both operands, that of a sum its terms and their digits. Each kind has
+one shape, and `samples` are divided among kinds. Lists in lists have their own test sets (`nested`).
+
+**random**: operands of exactly L digits, the leading one not zero; up to six digits they are held-out numbers.
+
+**hard**: operands made of
+
+    all              every digit b − 1, for the base b
+    one digit        a single digit that is not zero
+    run from units   a run of b − 1 from units up, random digits above it
+    run              a run of b − 1 at random places among random digits
+    zeros inside     zeros at 70% of the places below the leading one
+    leading zeros    any number of digits from 1 to L, behind zeros up to L
+    powers           10…0 × 99…9 and 99…9 × 10…0 (products)
+    large digits     digits of b − 2 and b − 1, so that carries are as large as they get (sums)
+
+**unequal**: ten shapes drawn evenly, fewer where they coincide: factors of 1 to L digits, or 2 to L + 1 terms of 1 to
+L digits; numbers as for `random`.
+
+Held-out numbers of one digit do not exist, so numbers that short are drawn from all. Long numbers are not compared with
+training numbers, which have at most six digits.
+"""
 
 import torch
 
