@@ -8,7 +8,8 @@ trains on (`numbers.split_numbers`) are used.
     repeated  `even`, but in half of the samples all operands are made of the same two digits, where that gives a
               number of training: equal digits above one another are rare otherwise
 
-In the test sets the length L of a product's test is the digits of both operands, that of a sum its terms and their digits. Each kind has
+In the test sets the length L of a product's test is the digits of both operands, that of a sum its terms and their
+digits. Each kind has
 one shape, and `samples` are divided among kinds. Lists in lists have their own test sets (`nested`).
 
 **random**: operands of exactly L digits, the leading one not zero; up to six digits they are held-out numbers.
@@ -138,7 +139,7 @@ class RowSampler:
         return digits_of(numbers, digits, self.task.base)
 
 
-SHAPES = 10  # of the `unequal` test set
+TEST_SHAPES = 10  # of the `unequal` test set
 
 
 def row_cases(
@@ -154,10 +155,10 @@ def row_cases(
         count = max(1, samples // len(kinds))
         return {kind: _hard(task, kind, count, length, generator) for kind in kinds}
     found = {}
-    for _ in range(SHAPES):
+    for _ in range(TEST_SHAPES):
         first, second = (int(n) for n in torch.randint(1, length + 1, (2,), generator=generator))
         first += task.has_terms  # there are two at least
-        operands = _operands(task, max(1, samples // SHAPES), task.size(first, second), generator)
+        operands = _operands(task, max(1, samples // TEST_SHAPES), task.size(first, second), generator)
         found.setdefault(f"{first} × {second}", distinct(operands))
     return found
 
