@@ -9,7 +9,6 @@ import torch
 
 from abcnb.coordinates import Columns, Stream, locate
 from abcnb.layers import OpenTokens
-from abcnb.lines import LineBias
 from abcnb.machine import bar
 from abcnb.model import LayerBiases, Transformer
 from abcnb.tasks import Batch
@@ -18,17 +17,12 @@ CHUNK = 2048  # output steps predicted in one pass
 
 
 def why_not_along_lines(model: Transformer) -> str:
-    """Why a model's attention is not along lines alone; empty where it is."""
+    """Why a model cannot predict in chunks; empty where it can."""
     if model.config.encoder_layers:
         return "a long input needs the identity encoder (encoder_layers=0)"
     if not model.positions.absolute:
         return f"a long input needs absolute or no positions, got {model.config.position!r}"
-    for name, biases in (("self", model.self_biases), ("cross", model.cross_biases)):
-        if name == "cross" and not model.crossing:
-            continue
-        if not biases or not all(isinstance(bias, LineBias) for bias in biases):
-            return f"a long input needs lines; the {name}-attention has another bias or none"
-    return ""
+    return "" if model.along_lines else "a long input needs lines; an attention has another bias or none"
 
 
 @torch.no_grad()
@@ -68,7 +62,9 @@ def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) 
             index = torch.cat([seen[seen >= 0] for seen in opened]).unique()
             source = Columns(stream, index, crossing=True)
             crosses = [OpenTokens(_at(index, seen)) for seen in opened]
-            memory, coordinates = model.memory(batch.source[:, index], source), model.positions.coordinates(source)
+            keyed = not all(opened.single for opened in crosses)
+            memory = model.memory(batch.source[:, index], source, keyed=keyed)
+            coordinates = model.positions.coordinates(source)
         biases = list(zip(selves * (layers // len(selves)), crosses * (layers // len(crosses)), strict=True))
         x, _ = model.run_decoder(model.embed(tokens[:, rows], columns), rows, rows, memory, coordinates, biases)
         parts.append(model.logits(x[:, locate(rows, wanted)]).argmax(-1))
@@ -144,11 +140,9 @@ def write_outputs(model: Transformer, batch: Batch) -> torch.Tensor:
 
 
 def _along_lines(model: Transformer, rows: torch.Tensor, kept: Columns) -> LayerBiases:
-    """The open tokens of each layer's attentions."""
-    stream, layers = kept.stream, len(model.decoder)
-    selves = [OpenTokens(locate(kept.index, bias.open_tokens(rows, stream))) for bias in model.self_biases]
-    crosses = [OpenTokens(bias.open_tokens(rows, stream)) for bias in model.cross_biases] or [None]
-    return list(zip(selves * (layers // len(selves)), crosses * (layers // len(crosses)), strict=True))
+    """The open tokens of each layer's attentions, those of self-attention as indices into the tokens that are kept."""
+    biases = model.open_tokens(rows, kept.stream)
+    return [(OpenTokens(locate(kept.index, own.tokens)), crossed) for own, crossed in biases]
 
 
 def _last_readers(model: Transformer, stream: Stream) -> torch.Tensor:
@@ -169,4 +163,4 @@ def _without_unread(
     alive = last_readers[kept] >= row
     if 2 * int(alive.sum()) > len(kept):
         return past, kept
-    return [tuple(part[:, :, alive] for part in pair) for pair in past], kept[alive]
+    return [tuple(part if part is None else part[:, :, alive] for part in pair) for pair in past], kept[alive]

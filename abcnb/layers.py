@@ -43,6 +43,18 @@ class OpenTokens(NamedTuple):
 
     tokens: torch.Tensor
 
+    @property
+    def single(self) -> bool:
+        """Whether each row of each head attends to one token: keys and queries then decide nothing."""
+        return self.tokens.shape[-1] == 1
+
+
+def gathered(value: torch.Tensor, opened: OpenTokens) -> torch.Tensor:
+    """Attention to one token a row and head, whose softmax is 1: [batch, heads, rows, d_head]."""
+    batch, heads, _, size = value.shape
+    rows = opened.tokens.shape[1]
+    return value.gather(2, opened.tokens[None].expand(batch, heads, rows, size))
+
 
 def attend_to_open(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, opened: OpenTokens
@@ -54,12 +66,18 @@ def attend_to_open(
     first = torch.arange(0, batch * columns * heads, columns * heads, device=key.device)[:, None, None, None]
     at = first + opened.tokens.clamp(min=0) * heads + torch.arange(heads, device=key.device)[:, None, None]
     few = at.shape[-1]
-    if few == 1:  # the softmax over a single token is 1
-        return F.embedding(at[..., 0], values)
     scores = (query[:, :, :, None] * F.embedding(at, keys)).sum(-1) / math.sqrt(size)
     weights = scores.masked_fill(opened.tokens < 0, float("-inf")).softmax(-1)
     mixed = F.embedding_bag(at.view(-1, few), values, per_sample_weights=weights.view(-1, few), mode="sum")
     return mixed.view(query.shape)
+
+
+KeysValues = tuple[torch.Tensor | None, torch.Tensor]
+
+
+def needs_keys(bias: torch.Tensor | OpenTokens | None) -> bool:
+    """Whether attention with this bias compares queries with keys."""
+    return not (isinstance(bias, OpenTokens) and bias.single)
 
 
 class Attention(nn.Module):
@@ -86,16 +104,16 @@ class Attention(nn.Module):
         """[batch, n, d_model] to [batch, heads, n, d_head]."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
-    def keys_values(self, memory: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of [batch, columns, d_model], each [batch, heads, columns, d_head]."""
-        key, value = self._split(self.key(memory)), self._split(self.value(memory))
-        return self.turn(key, columns), value
+    def keys_values(self, memory: torch.Tensor, columns: torch.Tensor, keyed: bool = True) -> KeysValues:
+        """Keys and values of [batch, columns, d_model], each [batch, heads, columns, d_head]; no keys if not `keyed`."""
+        value = self._split(self.value(memory))
+        return self.turn(self._split(self.key(memory)), columns) if keyed else None, value
 
     def forward(
         self,
         x: torch.Tensor,
         rows: torch.Tensor,
-        keys_values: tuple[torch.Tensor, torch.Tensor],
+        keys_values: KeysValues,
         columns: torch.Tensor,
         bias: torch.Tensor | OpenTokens | None,
         record: tuple[str, list] | None = None,
@@ -114,6 +132,8 @@ class Attention(nn.Module):
             [batch, rows, d_model].
         """
         key, value = keys_values
+        if isinstance(bias, OpenTokens) and bias.single:
+            return self.output(gathered(value, bias).transpose(1, 2).flatten(2))
         query = self.turn(self._split(self.query(x)), rows)
         if isinstance(bias, OpenTokens):
             return self.output(attend_to_open(query, key, value, bias).transpose(1, 2).flatten(2))
@@ -179,13 +199,13 @@ class DecoderLayer(nn.Module):
         self,
         x: torch.Tensor,
         rows: torch.Tensor,
-        past: tuple[torch.Tensor, torch.Tensor] | None,
+        past: KeysValues | None,
         steps: torch.Tensor,
-        memory: tuple[torch.Tensor, torch.Tensor] | None,
+        memory: KeysValues | None,
         columns: torch.Tensor | None,
         biases: tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None],
         recording: Recording | None = None,
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+    ) -> tuple[torch.Tensor, KeysValues]:
         """One layer.
 
         Args:
@@ -202,9 +222,10 @@ class DecoderLayer(nn.Module):
             x of the next layer, and the keys and values of all steps so far.
         """
         normed = self.norm_self(x)
-        keys_values = self.self_attention.keys_values(normed, rows)
+        keys_values = self.self_attention.keys_values(normed, rows, needs_keys(biases[0]))
         if past is not None:
-            keys_values = tuple(torch.cat(pair, dim=2) for pair in zip(past, keys_values, strict=True))
+            pairs = zip(past, keys_values, strict=True)
+            keys_values = tuple(None if new is None else torch.cat([old, new], dim=2) for old, new in pairs)
         ask = recording and (recording.what, recording.self_attention)
         x = x + self.dropout(self.self_attention(normed, rows, keys_values, steps, biases[0], ask))
         if self.crossing:

@@ -115,6 +115,11 @@ class LineBias:
             groups.setdefault((line.head, line.step), []).append(line)
         return groups
 
+    @property
+    def most(self) -> int:
+        """The most lines that a head has for one kind of step."""
+        return max((len(lines) for lines in self._groups.values()), default=1)
+
     def open_tokens(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
         """The columns that rows of the attention matrix open, [heads, rows, most lines]; −1 fills up.
 
@@ -132,8 +137,7 @@ class LineBias:
             _check(line, stream, crossing)
         kind, row, place = stream.steps_at(rows)
         first = 0 if crossing else stream.source
-        depth = max((len(lines) for lines in self._groups.values()), default=1)
-        found = torch.full((self.heads, len(rows), depth), -1, device=rows.device)
+        found = torch.full((self.heads, len(rows), self.most), -1, device=rows.device)
         known: dict[Line, torch.Tensor] = {}  # heads mostly share their lines
         for (head, step), lines in self._groups.items():
             here = kind == stream.kinds.index(step)

@@ -16,12 +16,13 @@ from torch import nn
 from abcnb.biases import Bias, causal
 from abcnb.configs import ModelConfig
 from abcnb.coordinates import Columns, Stream, in_one
-from abcnb.layers import DecoderLayer, EncoderLayer, OpenTokens, Recording
+from abcnb.layers import DecoderLayer, EncoderLayer, KeysValues, OpenTokens, Recording, needs_keys
+from abcnb.lines import LineBias
 from abcnb.tasks import Batch
 from abcnb.tokens import EQUALS_ID, START_ID
 
 SHAPES_KEPT = 64  # shapes of a training whose biases are kept
-Memory = list[tuple[torch.Tensor, torch.Tensor]]
+Memory = list[KeysValues]
 LayerBiases = list[tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None]]
 
 
@@ -77,9 +78,22 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, vocabulary_size)
         self.dropout = nn.Dropout(config.dropout)
-        self._known_biases: dict[tuple[int, Stream], LayerBiases] = {}
+        self._known_biases: dict[tuple[int, Stream, bool], LayerBiases] = {}
         if self.positions.biased and not self.crossing:  # the scheme's bias of an attention that is not there
             self.positions.cross_bias.requires_grad_(False)
+
+    @property
+    def along_lines(self) -> bool:
+        """Whether all attention is along lines."""
+        biases = (*self.self_biases, *self.cross_biases)
+        has_all = self.self_biases and (self.cross_biases or not self.crossing)
+        return bool(has_all) and all(isinstance(bias, LineBias) for bias in biases)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether every head attends to one token at a time, so that values are gathered and nothing is compared."""
+        biases = (*self.self_biases, *self.cross_biases)
+        return self.along_lines and not self.positions.biased and all(bias.most == 1 for bias in biases)
 
     @property
     def device(self) -> torch.device:
@@ -113,12 +127,14 @@ class Transformer(nn.Module):
         x, vectors = self.embedding(tokens) * math.sqrt(self.config.d_model), self.positions.vectors(columns, draw)
         return self.dropout(x if vectors is None else x + vectors)
 
-    def memory(self, source: torch.Tensor, columns: Columns, draw: int | torch.Tensor = 0) -> Memory:
-        """The keys and values of source columns for each decoder layer."""
+    def memory(
+        self, source: torch.Tensor, columns: Columns, draw: int | torch.Tensor = 0, keyed: bool = True
+    ) -> Memory:
+        """The keys and values of source columns for each decoder layer; `keyed` as of `Attention.keys_values`."""
         x, angles = self.embed(source, columns, draw), self.positions.angles(columns)
         for layer in self.encoder:
             x = layer(x, angles)
-        return [layer.cross_attention.keys_values(x, angles) for layer in self.decoder]
+        return [layer.cross_attention.keys_values(x, angles, keyed) for layer in self.decoder]
 
     def biases_of(self, rows: torch.Tensor, columns: Columns) -> LayerBiases:
         """The expanded (self, cross) biases of each decoder layer, causality included.
@@ -166,12 +182,15 @@ class Transformer(nn.Module):
         stream, tokens = self.stream_of(batch.stream), self.sequence(batch)
         columns = Columns(stream, torch.arange(tokens.shape[1], device=tokens.device))
         draw = self._draw(stream, len(tokens)) if self.training else 0
+        gathers = self.gathers and recording is None
+        kept = not self.positions.biased
+        biases = self._kept(columns, gathers) if kept else self.biases_of(columns.index, columns)
         memory = coordinates = None
         if self.crossing:
             source = stream.columns(crossing=True)
-            memory, coordinates = self.memory(batch.source, source, draw), self.positions.coordinates(source)
+            memory = self.memory(batch.source, source, draw, needs_keys(biases[0][1]))
+            coordinates = self.positions.coordinates(source)
         x, angles = self.embed(tokens, columns, draw), self.positions.angles(columns)
-        biases = self.biases_of(columns.index, columns) if self.positions.biased else self._kept(columns)
         x, _ = self.run_decoder(x, angles, angles, memory, coordinates, biases, None, recording)
         return self.logits(x[:, stream.prompt - 1 - stream.source :])
 
@@ -180,14 +199,22 @@ class Transformer(nn.Module):
         """The argmax of teacher-forced logits, [batch, steps]."""
         return self(batch).argmax(-1)
 
-    def _kept(self, columns: Columns) -> LayerBiases:
+    def open_tokens(self, rows: torch.Tensor, stream: Stream) -> LayerBiases:
+        """The open tokens of each layer's attentions, of a model whose attention is along lines alone."""
+        layers = len(self.decoder)
+        selves = [OpenTokens(bias.open_tokens(rows, stream)) for bias in self.self_biases]
+        crosses = [OpenTokens(bias.open_tokens(rows, stream)) for bias in self.cross_biases] or [None]
+        return list(zip(selves * (layers // len(selves)), crosses * (layers // len(crosses)), strict=True))
+
+    def _kept(self, columns: Columns, gathers: bool) -> LayerBiases:
         """Biases without parameters, which are the same at every step of one shape: the last ones are kept."""
-        key = len(columns), columns.stream
+        key = len(columns), columns.stream, gathers
         if key not in self._known_biases:
             while len(self._known_biases) >= SHAPES_KEPT:
                 del self._known_biases[next(iter(self._known_biases))]
             with torch.inference_mode(False):  # they may be trained with later
-                self._known_biases[key] = self.biases_of(columns.index, columns)
+                made = self.open_tokens(columns.index, columns.stream) if gathers else None
+                self._known_biases[key] = made or self.biases_of(columns.index, columns)
         return self._known_biases[key]
 
     def _draw(self, stream: Stream, batch: int) -> int | torch.Tensor:
