@@ -105,7 +105,7 @@ class Attention(nn.Module):
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def keys_values(self, memory: torch.Tensor, columns: torch.Tensor, keyed: bool = True) -> KeysValues:
-        """Keys and values of [batch, columns, d_model], each [batch, heads, columns, d_head]; no keys if not `keyed`."""
+        """Keys and values of [batch, columns, d_model], each [batch, heads, columns, d_head]; keys only if `keyed`."""
         value = self._split(self.value(memory))
         return self.turn(self._split(self.key(memory)), columns) if keyed else None, value
 
