@@ -1,0 +1,217 @@
+"""The paper's Algorithm 1, attention bias calibration as published: a matrix in, a bias of any size out.
+
+For every line l of a direction (1, Δ) through the averaged attention Ā of a head:
+
+    d_l = Σ Ā[i, j] over its cells, or their mean;   it is kept where d_l > κ σ + μ;   its cells get d_l − max d
+
+In a larger matrix a line with Δ ≥ 0 keeps its distance from the top-left corner and one with Δ < 0 from the top-right
+one. A row that no kept line crosses stays open: −1e6 on a whole row changes nothing after the softmax.
+
+Source: paper, appendix D steps 1 to 3 and Algorithm 1. Read as meant, not as printed: it normalizes Ã_tmp (not Ã),
+`size` restarts for each cell, and a negative Δ aligns the top-right corners (a shift by N − n).
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+
+from abcnb.biases import CLOSED, Biases
+from abcnb.calibration import AveragedAttention
+from abcnb.configs import check_types
+from abcnb.coordinates import Columns
+
+DIRECTIONS = {-2: "anti-diagonal Δ=−2", -1: "anti-diagonal", 0: "vertical", 1: "diagonal", 2: "diagonal Δ=2"}
+CHOICES = {
+    "average": ("weights", "scores"),
+    "statistic": ("sum", "mean"),
+    "threshold_on": ("line", "centred"),
+    "pool": ("direction", "head"),
+}
+
+
+@dataclass(frozen=True)
+class Algorithm1Config:
+    """The choices of Algorithm 1, and what the paper's text and the authors' code take.
+
+    Attributes:
+        kappa_self, kappa_cross: κ of the threshold κσ + μ. Text: 0.87 and 4.5, in an earlier version 2.
+        directions_self, directions_cross: the Δ of the lines sought. Code: 1 and −1; text: −1, 0 and 1.
+        rows: how many of the first output steps the lines are sought in; 0 is all of them (text). The code takes the
+            first 6: with operands padded to 61 digits the later steps of training samples write leading zeros.
+        average: what is averaged over samples: attention `weights` after the softmax (code) or `scores` before (text).
+        statistic: a line's d_l: the `sum` of its cells (code) or their `mean` (text).
+        threshold_on: compare the `line`'s d_l (code), or d_l − max d, `centred` (text; weights never survive it).
+        pool: max d, σ and μ over the lines of each `direction` (code, which has one), or of the whole `head` (text).
+
+    Raises:
+        ValueError: a field of another type, a choice that there is not, or directions other than −2 to 2.
+    """
+
+    kappa_self: float = 0.87
+    kappa_cross: float = 4.5
+    directions_self: tuple[int, ...] = (1,)
+    directions_cross: tuple[int, ...] = (-1,)
+    rows: int = 6
+    average: str = "weights"
+    statistic: str = "sum"
+    threshold_on: str = "line"
+    pool: str = "direction"
+
+    def __post_init__(self):
+        check_types(self)
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"expected {name} among {', '.join(allowed)}, got {getattr(self, name)!r}")
+        for name in ("directions_self", "directions_cross"):
+            directions = getattr(self, name)
+            if not isinstance(directions, (tuple, list)) or not directions or set(directions) - set(DIRECTIONS):
+                raise ValueError(f"expected {name} as a tuple from {sorted(DIRECTIONS)}, got {directions!r}")
+            object.__setattr__(self, name, tuple(directions))
+        if self.rows < 0:
+            raise ValueError(f"expected rows of at least 0, got {self.rows}")
+
+
+class MatrixLine(NamedTuple):
+    """One kept line: in row i it is at column Δ·i + offset, from the left, or |Δ|·i + offset from the right (Δ < 0)."""
+
+    head: int
+    direction: int
+    offset: int
+    value: float
+
+
+def columns_on(direction: int, offset: torch.Tensor, rows: torch.Tensor, total: int) -> torch.Tensor:
+    """The column that lines are at in rows, [lines, rows], of a matrix with so many columns; −1 outside it."""
+    x = offset[:, None] + abs(direction) * rows
+    return torch.where((x >= 0) & (x < total), x if direction >= 0 else total - 1 - x, -1)
+
+
+@dataclass(frozen=True)
+class MatrixLines:
+    """Kept lines as a bias of any size: their values on their cells, the larger one where they cross, −∞ elsewhere.
+
+    A head without lines, and a row that no line of its head crosses, is 0 everywhere.
+    """
+
+    attention: str
+    heads: int
+    lines: tuple[MatrixLine, ...]
+
+    def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+        """The bias of rows and columns, [heads, rows, columns]."""
+        bias = torch.full((self.heads, len(rows), columns.total), CLOSED, device=rows.device)
+        for line in self.lines:
+            offset = torch.tensor([line.offset], device=rows.device)
+            at = columns_on(line.direction, offset, rows, columns.total)[0]
+            crossed = (at >= 0) if self.attention == "cross" else (at >= 0) & (at <= rows)
+            cells = bias[line.head]
+            here, there = crossed.nonzero().flatten(), at[crossed]
+            cells[here, there] = cells[here, there].clamp(min=line.value)
+        bias = bias.masked_fill(torch.isinf(bias).all(-1, keepdim=True), 0.0)[..., columns.index]
+        return bias if self.attention == "cross" else bias.masked_fill(columns.index > rows[:, None], CLOSED)
+
+    def save(self, file: Path | str) -> None:
+        """Write the lines as JSON."""
+        content = asdict(self) | {"lines": [line._asdict() for line in self.lines]}
+        Path(file).write_text(json.dumps(content, indent=1) + "\n")
+
+    @staticmethod
+    def load(file: Path | str) -> "MatrixLines":
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: the file holds no such lines.
+            OSError: it cannot be read.
+        """
+        try:
+            content = json.loads(Path(file).read_text())
+            content["lines"] = tuple(MatrixLine(**line) for line in content["lines"])
+            return MatrixLines(**content)
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"expected the lines of Algorithm 1 as JSON in {file}, got: {error}") from error
+
+
+def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> pd.DataFrame:
+    """Every line that crosses a matrix, and whether it is kept.
+
+    Args:
+        attention: [heads, rows, columns], averaged over samples.
+        name: `self` or `cross`; lines of self-attention end at its diagonal.
+        config: the choices.
+
+    Returns:
+        One row for each line and head: head, direction, offset, support (its cells), strength (d_l), centred
+        (d_l − max d), z_score and kept.
+
+    Raises:
+        ValueError: attention that is not finite.
+    """
+    if not torch.isfinite(attention).all():
+        raise ValueError("expected finite attention, got NaN or infinite values; average weights or raw scores")
+    rows, total, parts = torch.arange(attention.shape[1]), attention.shape[2], []
+    for direction in getattr(config, f"directions_{name}"):
+        offset = torch.arange(-abs(direction) * (len(rows) - 1), total)
+        at = columns_on(direction, offset, rows, total)
+        inside = (at >= 0) if name == "cross" else (at >= 0) & (at <= rows)
+        cells = attention.flatten(1)[:, (rows * total + at.clamp(min=0)).flatten()]
+        sums = (cells.view(len(attention), *at.shape) * inside).sum(-1)
+        support = inside.sum(1)
+        strength = sums / support.clamp(min=1) if config.statistic == "mean" else sums
+        parts.append((torch.full_like(offset, direction), offset, support, strength.T))
+    directions, offset, support, strength = (torch.cat(part) for part in zip(*parts, strict=True))
+    crossing = support > 0
+    directions, offset, support, d = (
+        directions[crossing],
+        offset[crossing],
+        support[crossing],
+        strength[crossing].T,
+    )
+    centred, z_score, kept = torch.empty_like(d), torch.empty_like(d), torch.empty_like(d, dtype=torch.bool)
+    pools = directions if config.pool == "direction" else torch.zeros_like(directions)
+    for pool in pools.unique():
+        some = pools == pool
+        mean, deviation = d[:, some].mean(1, keepdim=True), d[:, some].std(1, correction=0, keepdim=True)
+        centred[:, some] = d[:, some] - d[:, some].amax(1, keepdim=True)
+        z_score[:, some] = (d[:, some] - mean) / deviation.clamp(min=1e-12)
+        # The margin keeps rounding noise around equal lines from counting as a pattern.
+        threshold = getattr(config, f"kappa_{name}") * deviation + mean + 1e-6 * mean.abs()
+        kept[:, some] = (centred if config.threshold_on == "centred" else d)[:, some] > threshold
+    heads, lines = d.shape
+    line = torch.arange(lines).repeat(heads)
+    return pd.DataFrame(
+        {
+            "head": torch.arange(heads).repeat_interleave(lines).numpy(),
+            "direction": directions[line].numpy(),
+            "offset": offset[line].numpy(),
+            "support": support[line].numpy(),
+            "strength": d.flatten().numpy(),
+            "centred": centred.flatten().numpy(),
+            "z_score": z_score.flatten().numpy(),
+            "kept": kept.flatten().numpy(),
+        }
+    )
+
+
+def calibrate_matrix(attention: torch.Tensor, name: str, config: Algorithm1Config) -> MatrixLines:
+    """The kept lines of one averaged attention, [heads, rows, columns], as a bias of any size."""
+    rows = attention[:, : config.rows] if config.rows else attention
+    kept = line_table(rows, name, config).query("kept")
+    columns = (kept[part].tolist() for part in ("head", "direction", "offset", "centred"))
+    return MatrixLines(name, len(attention), tuple(MatrixLine(*line) for line in zip(*columns, strict=True)))
+
+
+def calibrate_matrices(average: AveragedAttention, config: Algorithm1Config) -> Biases:
+    """Algorithm 1 on the last decoder layer's averaged attention, for all layers of a new model.
+
+    Args:
+        average: of an encoder-decoder's attention, of `config.average`.
+        config: the choices.
+    """
+    return Biases(
+        (calibrate_matrix(average.self_attention[-1], "self", config),),
+        (calibrate_matrix(average.cross_attention[-1], "cross", config),),
+    )
