@@ -117,6 +117,28 @@ def calibrate_attention(attention: list[AveragedAttention], tau: float = TAU) ->
     Raises:
         ValueError: no attention, weights that are not finite, a share out of range, or no line above it.
     """
+    best: dict[Line, Found] = {}
+    for found in lines_of_heads(attention, tau):
+        if found.line not in best or found.share > best[found.line].share:
+            best[found.line] = found
+    if not best:
+        raise ValueError(
+            f"expected lines with a share of more than {tau:g} of a step's attention, found none; take a "
+            "smaller tau, or train the plain model until it is right"
+        )
+    largest = max((shape.stream for shape in attention), key=len)
+
+    def order(found: Found) -> tuple:
+        segment = largest.segment(found.line.segment)
+        return largest.kinds.index(found.line.step), not largest.is_crossed(segment), -found.share
+
+    heads = attention[0].self_attention.shape[1]
+    return Calibration(tuple(sorted(best.values(), key=order)), heads, largest, attention)
+
+
+def lines_of_heads(attention: list[AveragedAttention], tau: float = TAU) -> list[Found]:
+    """The lines of every head of every layer by itself, strongest first within a kind of step; as of
+    `calibrate_attention`, except that there may be none."""
     if not attention:
         raise ValueError("expected averaged attention of at least one shape, got none")
     if not 0 < tau < 1:
@@ -125,31 +147,15 @@ def calibrate_attention(attention: list[AveragedAttention], tau: float = TAU) ->
         bool(w.isfinite().all()) for shape in attention for w in (shape.self_attention, shape.cross_attention)
     ):
         raise ValueError("expected finite attention weights, got NaN or infinity; did the training diverge?")
-    streams = [shape.stream for shape in attention]
-    best: dict[Line, Found] = {}
+    streams, found = [shape.stream for shape in attention], []
     for step in streams[0].kinds:
-        for crossing in (True, False)[not streams[0].source :]:
-            of_step: dict[Line, Found] = {}
+        for crossing in (True, False) if streams[0].source else (False,):
             sought = Sought(streams, step, crossing)
-            for layer, head, weights in _by_head(attention, crossing):
-                for line, share in sought.strongest(weights, tau):
-                    if line not in of_step or share > of_step[line].share:
-                        of_step[line] = Found(line, share, layer, head)
-            best |= dict(sorted(of_step.items(), key=lambda item: -item[1].share))
-    if not best:
-        raise ValueError(
-            f"expected lines with a share of more than {tau:g} of a step's attention, found none; take a "
-            "smaller tau, or train the plain model until it is right"
-        )
-    largest = max(streams, key=lambda stream: len(stream))
-    return Calibration(tuple(best.values()), attention[0].self_attention.shape[1], largest, attention)
-
-
-def _by_head(attention: list[AveragedAttention], crossing: bool) -> Iterable[tuple[int, int, list[torch.Tensor]]]:
-    weights = [shape.cross_attention if crossing else shape.self_attention for shape in attention]
-    layers, heads = weights[0].shape[:2]
-    for layer, head in product(range(layers), range(heads)):
-        yield layer, head, [of_shape[layer, head] for of_shape in weights]
+            weights = [shape.cross_attention if crossing else shape.self_attention for shape in attention]
+            for layer, head in product(*map(range, weights[0].shape[:2])):
+                kept = sought.strongest([of_shape[layer, head] for of_shape in weights], tau)
+                found += [Found(line, share, layer, head) for line, share in kept]
+    return found
 
 
 class Sought:

@@ -18,7 +18,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 DASHES = ("-", "--", ":")
 # Methods that have the same look in every figure, in the order of their styles; other names get those that are left.
 STYLED = (
-    "vanilla", "abs-cpi", "abs-place", "abc-places", "abs-sinusoidal", "abs-nope", "abc-columns", "abc-paper", "rope",
+    "vanilla", "abs-cpi", "abs", "abc", "abs-sinusoidal", "abs-nope", "abc-paper", "rope",
     "rpe", "nope", "alibi", "alibi-cross", "rpe-self", "lora", "t5", "abacus", "fire", "kerple", "coupled", "learned",
     "randomized", "rope-pi",
 )  # fmt: skip

@@ -6,7 +6,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from abcnb.lines import DIRECTION_NAMES
+from abcnb.algorithm1 import DIRECTIONS
 from abcnb.show.style import DROPPED, KEPT, PALETTE, line_style, themed
 
 
@@ -15,24 +15,23 @@ def line_strengths(lines: pd.DataFrame, head: int, threshold: float | None = Non
     """Strength d of every line of one head against its offset, one panel per direction, kept lines marked.
 
     Args:
-        lines: from `LineTable.to_dataframe()`.
+        lines: from `algorithm1.line_table`.
         head: the head shown.
         threshold: κσ + μ, drawn as a dashed line.
     """
     mine = lines[lines["head"] == head]
-    groups = list(mine.groupby(["direction", "segment"], sort=False))
+    groups = list(mine.groupby("direction", sort=False))
     figure, axes = plt.subplots(
         1, len(groups), figsize=(2.8 * len(groups), 2.6), sharey=True, squeeze=False, layout="constrained"
     )
-    for axis, ((direction, segment), group) in zip(axes[0], groups, strict=True):
+    for axis, (direction, group) in zip(axes[0], groups, strict=True):
         dropped, kept = group[~group["kept"]], group[group["kept"]]
         axis.vlines(group["offset"], 0, group["strength"], color="0.7", linewidth=1)
         axis.plot(dropped["offset"], dropped["strength"], "o", color=DROPPED, markersize=3.5, label="dropped")
         axis.plot(kept["offset"], kept["strength"], "D", color=KEPT, markersize=6, label="kept")
         if threshold is not None:
             axis.axhline(threshold, linestyle="--", color=PALETTE[0], linewidth=1, label="κσ + μ")
-        operand = f", operand {segment + 1}" if direction and mine["segment"].max() else ""
-        axis.set(title=f"{DIRECTION_NAMES[direction]}{operand}", xlabel="offset", ylabel="strength d")
+        axis.set(title=DIRECTIONS[direction], xlabel="offset", ylabel="strength d")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0][0].legend(frameon=False, fontsize=7)
     figure.suptitle(f"head {head}")

@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from abcnb.layout import NO_PLACE, Layout
+from abcnb.coordinates import NO_PLACE, Stream
 from abcnb.show.style import CLOSED, COLOURMAP, KEPT, themed
 
 
@@ -167,38 +167,35 @@ def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
 
 
 @themed
-def source_layout(source: str, layout: Layout) -> Figure:
+def source_layout(source: str, stream: Stream) -> Figure:
     """What each source column is: its token, its kind, and its place seen from each operand.
 
     Args:
         source: the source's characters, one per column.
-        layout: its columns.
+        stream: its coordinates.
     """
-    places = layout.places()
-    digits = (layout.digit_places > NO_PLACE).numpy()
-    names = ["kind", *(f"place in operand {k + 1}" for k in range(layout.segments))]
-    if layout.segments == 1:
-        names[1] = "place"
-    texts = [["digit" if digit else "structure" for digit in digits]]
-    texts += [["" if place == NO_PLACE else str(int(place)) for place in row] for row in places]
-    inside = [np.where(row == NO_PLACE, np.nan, row.numpy().astype(float)) for row in places]
-    values = np.stack([np.where(digits, 1.0, np.nan), *inside])
-    width = max(5.0, 0.52 * len(layout))
-    figure, axes = plt.subplots(len(names), 1, figsize=(width, 0.5 * len(names) + 0.6), layout="constrained")
-    for axis, name, row, text in zip(axes, names, values, texts, strict=True):
+    places = {}
+    for operand in stream.operands:
+        index = torch.arange(-1, stream.width + 1)
+        row = torch.full((len(source),), NO_PLACE)
+        row[operand.tokens([index])] = index
+        name = f"place in {operand.name}" if len(stream.operands) > 1 else "place"
+        places[name] = np.where(row == NO_PLACE, np.nan, row.numpy())
+    digits = np.where(stream.own_places[: len(source)].numpy() > NO_PLACE, 1.0, np.nan)
+    figure, axes = plt.subplots(
+        1 + len(places), 1, figsize=(max(5.0, 0.52 * len(source)), 0.5 * len(places) + 1.1), layout="constrained"
+    )
+    for axis, (name, row) in zip(axes, {"kind": digits, **places}.items(), strict=True):
         axis.set_facecolor("0.93")
-        cells = np.array([text])
-        if name == "kind":
-            cells = np.where(cells == "digit", "#", "·")
+        texts = ["" if np.isnan(value) else "#" if name == "kind" else str(int(value)) for value in row]
         sns.heatmap(
-            row[None], annot=cells, fmt="", cmap="cividis", vmin=-1.5, vmax=layout.width + 1, cbar=False,
+            row[None], annot=np.array([texts]), fmt="", cmap="cividis", vmin=-1.5, vmax=stream.width + 1, cbar=False,
             linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
         )  # fmt: skip
-        for column in np.flatnonzero(np.isnan(row)):
-            if cells[0][column]:
-                axis.text(column + 0.5, 0.5, cells[0][column], ha="center", va="center", fontsize=9, color="0.3")
         axis.set_xticks([])
         axis.set_yticks([0.5], [name], rotation=0)
+    for column in np.flatnonzero(np.isnan(digits)):
+        axes[0].text(column + 0.5, 0.5, "·", ha="center", va="center", fontsize=9, color="0.3")
     axes[0].xaxis.tick_top()
     axes[0].set_xticks(np.arange(len(source)) + 0.5, list(source), fontsize=11, family="monospace")
     return figure
