@@ -16,13 +16,14 @@ from abcnb.files import write_atomically
 from abcnb.machine import pick_device
 from abcnb.rows import RowTask
 from abcnb.study import results, views
-from abcnb.study.fingerprint import fingerprint, older
+from abcnb.study.fingerprint import is_current, older
 from abcnb.study.fitting import fit
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
 from abcnb.study.predictions import find_run, predict
 from abcnb.study.published import LENGTHS
-from abcnb.study.runs import check_lengths, is_finished, load_run
+from abcnb.study.runs import check_lengths, is_finished, load_run, run_of
 from abcnb.study.settings import with_settings
+from abcnb.study.store import REPORTS, commit_run
 from abcnb.tasks import TASKS
 from abcnb.testsets import TEST_SETS
 
@@ -52,9 +53,7 @@ Lengths = Annotated[
     ),
 ]
 _LENGTHS = " ".join(map(str, LENGTHS))
-_METHOD_HELP = "; ".join(f"{name}: {method.description}" for name, method in METHODS.items()) + (
-    "; outputs in rows and the preset decoder-only have some of these in one stream (reports/methods.md, or show)"
-)
+_METHOD_HELP = "; ".join(f"{name}: {method.description}" for name, method in METHODS.items())
 _PRESET_HELP = "; ".join(f"{name}: {text}" for name, text in PRESETS.items())
 
 
@@ -155,11 +154,16 @@ def show_command(
     preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
     seed: Annotated[int, typer.Option(help="Of initialization and batches.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Change one setting, as for fit.")] = None,
+    runs: Runs = Path("runs"),
 ):
-    """Print the resolved configuration of a method on a task, as `fit --set` takes it."""
+    """Print the configuration of a method on a task, as `fit --set` takes it, and the lines that ABC found."""
     from abcnb.study.configurations import resolved
 
-    print(resolved(with_settings(experiment(task, method, preset, seed), set_ or [])))
+    wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
+    print(resolved(wanted))
+    folders = [folder for folder in (runs / wanted.digest, REPORTS / "models" / wanted.digest) if is_finished(folder)]
+    if wanted.bias == "calibrated" and folders:
+        print(f"\n{run_of(wanted, folders[0]).calibration()}")
 
 
 @app.command("evaluate")
@@ -271,8 +275,6 @@ def keep_command(
     reports: Annotated[Path, typer.Option(help="Its folder models/ receives them.")] = Path("reports"),
 ):
     """Copy runs, their weights in half precision, to where they can be committed and are used without training."""
-    from abcnb.study.store import commit_run
-
     for run in [find_run(name, runs) for name in chosen]:
         folder = commit_run(run, reports / "models")
         size = sum(file.stat().st_size for file in folder.iterdir())
@@ -352,7 +354,7 @@ def sweep_command(
     experiments, tests = wanted.experiments, wanted.tests
     if missing:
         rows = results.read(csv)
-        rows = rows[rows["code"] == fingerprint()] if fresh else rows
+        rows = rows[rows["code"].map(is_current)] if fresh else rows
         experiments = results.unmeasured(rows, experiments, tests)
         print(f"{len(experiments)} of {len(wanted.experiments)} experiments lack rows in {csv}")
         if not experiments:
@@ -447,23 +449,16 @@ def reports_command(
 
 
 @app.command("hero")
-def hero_command(
-    out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("reports/hero.png"),
-    reports: Annotated[Path, typer.Option(help="Its models/ and results/ are drawn.")] = Path("reports"),
-):
+def hero_command():
     """Draw the figure that opens the README from committed files."""
     from abcnb.show.hero import write_hero
 
-    write_hero(reports, out)
-    print(out)
+    write_hero(REPORTS, REPORTS / "hero.png")
+    print(REPORTS / "hero.png")
 
 
 @app.command("bench")
-def bench_command(
-    runs: Runs = Path("runs"),
-    seed: Annotated[int, typer.Option(help="Of the runs that minutes and steps are read from, on a CPU.")] = 0,
-    device: Device = "cpu",
-):
+def bench_command(runs: Runs = Path("runs"), device: Device = "cpu"):
     """Measure speed as ratios within one run: on one thread, or training steps of the paper preset on a GPU."""
     where = pick_device(device)
     if where.type == "cuda":
@@ -473,7 +468,7 @@ def bench_command(
     else:
         from abcnb.bench.cpu import bench
 
-        print(bench(runs, seed))
+        print(bench(runs))
 
 
 def _interrupt(*_) -> None:

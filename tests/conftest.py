@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from abcnb.__main__ import main
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
@@ -45,18 +44,18 @@ def vanilla_run(shared_runs):
 
 @pytest.fixture(scope="session")
 def abc_run(shared_runs, vanilla_run):
-    return fit(experiment("successor", "abc-places", "smoke"), shared_runs, "cpu", progress=False)
+    return fit(experiment("successor", "abc", "smoke"), shared_runs, "cpu", progress=False)
 
 
 @pytest.fixture(scope="session")
 def parity_run(shared_runs):
-    return fit(experiment("parity", "abs-place", "smoke"), shared_runs, "cpu", progress=False)
+    return fit(experiment("parity", "abs", "smoke"), shared_runs, "cpu", progress=False)
 
 
 @pytest.fixture(scope="session")
 def successors():
-    """Successor with ABS windows after 0, 50 and 400 steps: (task, name -> model)."""
-    wanted = experiment("successor", "abs-place", "smoke")
+    """Successor with lines by hand after 0, 50 and 400 steps: (task, name -> model)."""
+    wanted = experiment("successor", "abs", "smoke")
     models = {}
     for name, steps in (("untrained", 0), ("half-trained", 50), ("well-trained", 400)):
         models[name] = new_model(wanted, written_biases(wanted))
@@ -89,6 +88,8 @@ def small_machine(monkeypatch):
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys):
     """The command line in an empty folder: arguments to (exit status, stdout, stderr)."""
+    from abcnb.__main__ import main
+
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):

@@ -1,13 +1,9 @@
 """Small notebooks that need no model, and a small run of ABC for the panels."""
 
-from dataclasses import replace
-
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from abcnb.calibration import CalibrationConfig
 from abcnb.configs import SCHEMES
 from abcnb.rows import RowTask
-from abcnb.show.cleaning import KERNEL
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.tasks import TASKS
@@ -18,11 +14,6 @@ IN_ROWS = [name for name in TASKS if name not in ONE_ROW]
 BY_ITSELF = [name for name in ONE_ROW if name != "four-in-one"]  # its samples are those of others
 ENCODER_DECODER = [name for name, scheme in SCHEMES.items() if not scheme.only_in_streams]
 
-# Not those of `methods`: what the tests of panels say must not change when a method does.
-PLACES = CalibrationConfig(
-    frame="places", directions_cross=(-1, 0), directions_self=(0, 1), kappa_cross=1.0, kappa_self=0.0
-)
-
 PARAMETERS = """preset = "laptop"  # smoke, laptop or paper
 runs_dir = ""  # folder of trained models
 stored = True  # use what is committed"""
@@ -30,6 +21,8 @@ LINKS = {"01_first": "[next](02_second.ipynb)", "02_second": "[before](01_first.
 
 
 def little(title, link, *sources):
+    from abcnb.show.cleaning import KERNEL
+
     cells = [new_markdown_cell(f"# {title}\n\n**Question.** Is {title} right?")]
     cells.append(new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}))
     cells += [new_code_cell(source) for source in sources]
@@ -38,5 +31,4 @@ def little(title, link, *sources):
 
 def calibrated_run(runs):
     """A run of ABC on Addition, trained for a few steps."""
-    wanted = replace(experiment("addition", "abc-places", "smoke"), calibration=PLACES)
-    return fit(wanted, runs, "cpu", progress=False)
+    return fit(experiment("addition", "abc", "smoke"), runs, "cpu", progress=False)

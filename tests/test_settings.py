@@ -4,18 +4,19 @@ from abcnb.study.methods import experiment
 from abcnb.study.settings import differences, sets_both, with_settings
 
 SMOKE = experiment("successor", "vanilla", "smoke")
-ABC = experiment("successor", "abc-places", "smoke")
+ABC = experiment("successor", "abc", "smoke")
+PAPER = experiment("successor", "abc-paper", "smoke")
 
 
 def test_settings_reach_nested_configs():
     wanted = with_settings(
-        experiment("addition", "abc-places", "smoke"),
+        experiment("addition", "abc-paper", "smoke"),
         ["training.steps=7", "training.learning_rate=0.5e-3", "training.compile=true", "train_numbers=carry",
-         "calibration.directions_cross=(-1, 1)", "calibration.kappa_cross=3", "interpolation.training.steps=9"],
+         "algorithm1.directions_cross=(-1, 1)", "algorithm1.kappa_cross=3", "interpolation.training.steps=9"],
     )  # fmt: skip
     assert (wanted.training.steps, wanted.training.learning_rate, wanted.training.compile) == (7, 5e-4, True)
     assert wanted.train_numbers == "carry" and wanted.interpolation.train_numbers == "even"
-    assert wanted.calibration.directions_cross == (-1, 1) and wanted.calibration.kappa_cross == 3.0
+    assert wanted.algorithm1.directions_cross == (-1, 1) and wanted.algorithm1.kappa_cross == 3.0
     assert wanted.interpolation.training.steps == 9
     assert with_settings(wanted, []) == wanted
 
@@ -31,7 +32,7 @@ def test_settings_reach_nested_configs():
     ],
 )
 def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setting, path, value):
-    wanted = with_settings(experiment("addition", "abc-places", "smoke"), [setting])
+    wanted = with_settings(experiment("addition", "abc", "smoke"), [setting])
     for config in (wanted, wanted.interpolation):
         for name in path.split("."):
             config = getattr(config, name)
@@ -72,9 +73,9 @@ def test_bad_settings_are_named(setting, told):
 
 @pytest.mark.parametrize("method, settings", [
     ("lora", ["base=4"]), ("lora", ["width=10"]), ("lora", ["model.heads=4"]), ("lora", ["model.dropout=0.3"]),
-    ("abc-places", ["base=8", "width=9"]), ("abc-places", ["width=9", "base=8"]),
-    ("abc-places", ["model.d_model=120", "model.heads=5", "interpolation.model.d_model=120"]),
-    ("abc-columns", ["form=aligned"]),
+    ("abc", ["base=8", "width=9"]), ("abc", ["width=9", "base=8"]),
+    ("abc", ["model.d_model=120", "model.heads=5", "interpolation.model.d_model=120"]),
+    ("abc", ["form=aligned"]),
 ])  # fmt: skip
 def test_settings_of_two_models_are_applied_together(method, settings):
     wanted = with_settings(experiment("addition", method, "laptop"), settings)
@@ -85,8 +86,8 @@ def test_settings_of_two_models_are_applied_together(method, settings):
 
 
 @pytest.mark.parametrize("method, setting, told", [
-    ("abs-place", "window.w=-1", "expected w ≥ 0 and sides 'past' or 'both', got -1 and 'past'"),
-    ("abs-place", "window.sides=left", "got 1 and 'left'"),
+    ("abs-cpi", "window.w=-1", "expected w ≥ 0 and sides 'past' or 'both', got -1 and 'past'"),
+    ("abs-cpi", "window.sides=left", "got 1 and 'left'"),
     ("lora", "lora.rank=999", "expected a lora.rank of at most d_model 128, got 999"),
     ("lora", "lora.rank=0", "expected a rank of at least 1, got 0"),
 ])  # fmt: skip
@@ -97,26 +98,24 @@ def test_windows_and_adapters_that_cannot_be_are_refused_before_anything_is_trai
 
 def test_models_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="expected the base of the interpolating model, 4, got 10"):
-        with_settings(experiment("addition", "abc-places"), ["interpolation.base=4"])
+        with_settings(experiment("addition", "abc"), ["interpolation.base=4"])
     with pytest.raises(ValueError, match="expected the form of the interpolating model, 'aligned', got 'natural'"):
-        with_settings(experiment("addition", "abc-places"), ["interpolation.form=aligned"])
+        with_settings(experiment("addition", "abc"), ["interpolation.form=aligned"])
 
 
 @pytest.mark.parametrize("task", ["successor", "addition", "n-by-1", "listops-sm"])
 def test_every_base_has_a_width_that_its_results_fit(task):
     for base in range(2, 17):
-        for method in ("vanilla", "abs-place", "abc-places"):
+        for method in ("vanilla", "abs-cpi", "abc"):
             wanted = with_settings(experiment(task, method), [f"base={base}"])
             assert wanted.train_width <= wanted.get_task().train_length + 2
 
 
 def test_bad_directions_are_named():
-    with pytest.raises(
-        ValueError, match=r"integers separated by commas for calibration.directions_self, got 'up'"
-    ):
-        with_settings(ABC, ["calibration.directions_self=up"])
+    with pytest.raises(ValueError, match=r"integers separated by commas for algorithm1.directions_self, got 'up'"):
+        with_settings(PAPER, ["algorithm1.directions_self=up"])
     with pytest.raises(ValueError, match="expected directions_self as a tuple from"):
-        with_settings(ABC, ["calibration.directions_self=7"])
+        with_settings(PAPER, ["algorithm1.directions_self=7"])
 
 
 def test_interpolated_rotary_positions_are_of_the_training_width():
@@ -125,7 +124,7 @@ def test_interpolated_rotary_positions_are_of_the_training_width():
 
 
 def test_differences_are_the_settings_that_lead_from_one_experiment_to_another():
-    settings = ["width=9", "training.steps=7", "calibration.directions_cross=-1,1", "interpolation.seed=5"]
+    settings = ["width=9", "training.steps=7", "tau=0.3", "interpolation.seed=5"]
     changed = with_settings(ABC, settings)
     assert set(differences(ABC, changed)) == {*settings, "interpolation.width=9"}
     assert differences(ABC, ABC) == [] and with_settings(ABC, differences(ABC, changed)) == changed

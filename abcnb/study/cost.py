@@ -5,8 +5,6 @@ backward pass costs twice the forward pass: gradients of activations and of weig
 gradients, so there it costs as much as the forward pass.
 """
 
-from abcnb.decoder_only import stream_of
-from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment
 
 
@@ -16,14 +14,9 @@ def forward_flops(experiment: Experiment, width: int = 0) -> int:
     Training on inputs of several sizes takes fewer: the largest counts for all of them.
     """
     task, model = experiment.get_task(), experiment.model
-    layout = task.layout(width, experiment.form) if width else experiment.layout
-    rows, columns = layout.rows, len(layout)
-    if not isinstance(task, RowTask):
-        rows = task.label(*task.smallest(width or experiment.train_width)).shape[1] + 1
-    outputs, tokens = rows, task.vocabulary_size
-    if experiment.in_one_stream:
-        stream = stream_of(layout)
-        rows, columns, outputs, tokens = len(stream), 0, stream.rows, task.stream_vocabulary_size
+    stream = experiment.stream_of(task.stream(width, experiment.form)) if width else experiment.stream
+    rows, columns = len(stream), stream.source
+    tokens = task.stream_vocabulary_size if experiment.in_one_stream else task.vocabulary_size
     d, d_ff = model.d_model, model.d_ff
 
     def attention(queries: int, keys: int, relative: bool, adapted: bool) -> int:
@@ -41,7 +34,7 @@ def forward_flops(experiment: Experiment, width: int = 0) -> int:
     decoder = attention(rows, rows, in_self, adapted)
     if not experiment.in_one_stream:
         decoder += attention(rows, columns, in_cross, adapted)
-    head = 2 * outputs * d * tokens
+    head = 2 * stream.rows * d * tokens
     return model.encoder_layers * encoder + model.decoder_layers * (decoder + feed_forward(rows)) + head
 
 

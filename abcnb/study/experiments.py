@@ -11,29 +11,28 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 
-from abcnb.biases import CLOSED, Biases
-from abcnb.calibration import CalibrationConfig
+from abcnb.algorithm1 import Algorithm1Config
+from abcnb.biases import CLOSED
+from abcnb.calibration import TAU
 from abcnb.configs import LoRAConfig, ModelConfig, TrainingConfig, check_types
-from abcnb.counter_calibration import CounterConfig
-from abcnb.counters import by_hand, dealt
-from abcnb.layout import Layout
-from abcnb.lines import cross_window
-from abcnb.rows import RowTask
-from abcnb.stream import Stream
-from abcnb.study.line_text import line_of_text
+from abcnb.coordinates import Stream, in_one
+from abcnb.lines import check_window
 from abcnb.tasks import Task, get_task
-from abcnb.training_data import WIDEST, TrainingData, largest_layout, sampler_of, width_of
+from abcnb.training_data import WIDEST, TrainingData, largest_stream, sampler_of, width_of
 
 BIASES = (
-    "none", "alibi", "alibi-cross", "alibi-right", "alibi-places", "own-token", "window", "by-hand", "calibrated",
+    "none", "own-token", "alibi", "alibi-cross", "alibi-right", "alibi-places", "window", "algorithm1", "by-hand",
+    "calibrated",
 )  # fmt: skip
-OF_STREAMS = ("none", "alibi", "own-token", "by-hand", "calibrated")  # those that a decoder-only model may have
-LARGEST_SEED = 2**32 - 1  # batches, validation and calibration take the next ones
+OF_CROSSING = ("alibi-cross", "alibi-right", "alibi-places", "window", "algorithm1")  # need cross-attention
+FOUND = ("algorithm1", "calibrated")  # read off the attention of another model
+LINES = ("window", "by-hand", "calibrated")
+LARGEST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
 class WindowConfig:
-    """ABS: half-width w of the cross- and self-attention windows, and the cross window's sides."""
+    """The paper's ABS: half-width w of the cross- and self-attention windows, and the cross window's sides."""
 
     w: int = 1
     sides: str = "past"
@@ -41,7 +40,7 @@ class WindowConfig:
     def __post_init__(self):
         if self.w > WIDEST:
             raise ValueError(f"expected a window of w at most {WIDEST:,}, got {self.w:,}")
-        cross_window(1, 1, self.w, self.sides)  # refuses what is no window
+        check_window(self.w, self.sides)
 
 
 @lru_cache(maxsize=256)  # a sampler takes milliseconds to make, and sweeps have thousands of experiments
@@ -58,25 +57,17 @@ class Experiment:
         task, method, preset, seed: its names; method and preset are labels, the rest decides.
         base: of the digits; 0 is the task's own.
         form: `natural` or `aligned` (the paper aligns for ABS only).
-        width: digits that operands are padded to in training; 0 is the training length + 1, or more where the
-            results of the training numbers take more. Of outputs in rows, the most digits of an operand (of
-            `nested`, the deepest lists); 0 is the training length.
-        train_numbers: one of `numbers.TRAIN_NUMBERS`, or of `row_numbers.ROW_NUMBERS` for outputs in rows.
-        terms, shapes: of outputs in rows: the most terms of a sum (0 is the width), and whether shapes up to the
-            largest or that one alone are trained on.
-        bias: `none`, `alibi` (self-attention), `alibi-cross`, `alibi-right`, `alibi-places` (both, source columns
-            counted from the left, from the right, and by place), `own-token` (of a decoder-only model: every
-            token sees itself), `window` (ABS), `by-hand` (ABS for outputs in rows) or `calibrated` (ABC).
+        width, terms, shapes, train_numbers: what it is trained on, as of `TrainingData`.
+        bias: `none`, `own-token` (every token sees itself), `alibi` (self-attention), `alibi-cross`, `alibi-right`,
+            `alibi-places` (both, source columns counted from the left, from the right, and by place), `window` (the
+            paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS) or `calibrated` (ABC).
         biased: which attention of the decoder gets the bias: `self`, `cross` or `both`.
         biased_layers: the decoder layers that get it, from 0; empty is all.
         closed: the bias of closed cells, −∞ or finite.
-        model, training, window: as they say.
-        calibration, interpolation: of ABC: the choices, and the experiment whose attention is calibrated.
-        counters: of ABC in a decoder-only model: the choices, instead of `calibration`.
-        added_line: a line added to those of `by-hand`, such as `sums:products[row-1,place+1]`; empty adds none.
-            Where it leads nowhere its head opens the step's own token.
-        lora: adapters; the model is then the one of `interpolation`, frozen except for them, and `calibration`,
-            if there is any, gives that frozen model its bias.
+        model, training, window, algorithm1: as they say.
+        tau: of ABC, the share that a line must exceed.
+        interpolation: of ABC and LoRA, the experiment whose model is calibrated or adapted.
+        lora: adapters; the model is then the one of `interpolation`, frozen except for them.
     """
 
     task: str
@@ -94,13 +85,12 @@ class Experiment:
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     window: WindowConfig | None = None
-    calibration: CalibrationConfig | None = None
+    algorithm1: Algorithm1Config | None = None
+    tau: float = TAU
     interpolation: "Experiment | None" = None
     lora: LoRAConfig | None = None
-    counters: CounterConfig | None = None
     terms: int = 0
     shapes: str = "all"
-    added_line: str = ""
 
     def __post_init__(self):
         check_types(self)
@@ -111,114 +101,74 @@ class Experiment:
         if self.width > WIDEST:
             raise ValueError(f"expected a width of at most {WIDEST:,} digits, got {self.width:,}")
         task = self.get_task()
-        self._check_data(task)
-        if self.bias not in BIASES:
-            raise ValueError(f"expected a bias among {', '.join(BIASES)}, got {self.bias!r}")
-        self._check_bias_of_architecture(task)
-        if self.biased not in ("self", "cross", "both"):
-            raise ValueError(f"expected biased as self, cross or both, got {self.biased!r}")
-        if not all(0 <= layer < self.model.decoder_layers for layer in self.biased_layers):
-            raise ValueError(
-                f"expected biased_layers among 0 to {self.model.decoder_layers - 1}, got {self.biased_layers}"
-            )
-        if self.added_line and self.bias != "by-hand":
-            raise ValueError(f"expected an added_line only beside lines by hand, got bias {self.bias!r}")
-        if self.added_line:
-            self.lines_by_hand()
-        if not self.closed < 0:
-            raise ValueError(f"expected a bias of closed cells below 0, got {self.closed}")
-        if self.bias == "none" and (self.biased, self.biased_layers, self.closed) != ("both", (), CLOSED):
-            raise ValueError("biased, biased_layers and closed are for experiments with a bias")
-        if self.bias == "alibi" and self.biased == "cross":
-            raise ValueError(
-                "expected biased as self or both, since 'alibi' has no bias in cross-attention, got cross"
-            )
-        if self.closed != CLOSED and self.bias not in ("window", "calibrated"):
-            raise ValueError(
-                f"closed is for biases that close cells, window and calibrated, got bias {self.bias!r}"
-            )
-        if (self.bias == "window") != (self.window is not None):
-            raise ValueError("the window is given exactly where the bias is 'window'")
-        choices = self.counters if self.in_one_stream else self.calibration
-        if (self.bias == "calibrated") != (choices is not None and self.interpolation is not None):
-            raise ValueError("calibration and interpolation are given exactly where the bias is 'calibrated'")
-        if self.calibration and self.counters:
-            raise ValueError(
-                "calibration is for encoder-decoder models and counters for decoder-only ones: got both"
-            )
-        if self.calibration and self.interpolation.train_numbers == "bucketed":
-            raise ValueError(
-                "expected interpolation.train_numbers of one width, such as 'even', got 'bucketed': "
-                "the calibration of an encoder-decoder averages attention matrices of one size"
-            )
+        task.check_architecture(self.model.architecture)
+        _ = self.stream  # refuses a form that the task does not have
+        _check_numbers(task, self.train_numbers, self.train_width, self.terms, self.shapes)
+        self._check_bias()
         if self.model.rotary_width not in (0, self.train_width):
             raise ValueError(
                 f"expected model.rotary_width 0 or the training width {self.train_width}, "
                 f"got {self.model.rotary_width}"
             )
         if self.interpolation:
-            ours, its = (
-                {
-                    "task": e.task,
-                    "base": e.get_task().base,
-                    "form": e.form,
-                    "heads": e.model.heads,
-                    "architecture": e.model.architecture,
-                }
-                for e in (self, self.interpolation)
-            )
-            for name in ours:
-                if ours[name] != its[name]:
-                    raise ValueError(
-                        f"expected the {name} of the interpolating model, {its[name]!r}, got {ours[name]!r}"
-                    )
-        if self.lora and (not self.interpolation or self.interpolation.model != self.model):
-            raise ValueError("adapters need an interpolation with the same model config: the model they adapt")
+            self._check_interpolation(self.interpolation)
         if self.lora and self.lora.rank > self.model.d_model:
             raise ValueError(f"expected a lora.rank of at most d_model {self.model.d_model}, got {self.lora.rank}")
 
-    def _check_data(self, task: Task) -> None:
-        """Refuse a form, numbers or a width that the task does not have."""
-        task.layout(self.train_width, self.form)
-        _check_numbers(task, self.train_numbers, self.train_width, self.terms, self.shapes)
-        if isinstance(task, RowTask) and not self.in_one_stream:
-            raise ValueError(
-                f"expected a decoder-only model for {task.name}, whose output is in rows, "
-                f"got {self.model.architecture}"
-            )
-
-    def _check_bias_of_architecture(self, task: Task) -> None:
-        """Refuse a bias, or a part of it, that the model's architecture does not have."""
-        if not self.in_one_stream:
-            if self.bias in ("by-hand", "own-token"):
-                raise ValueError(f"bias {self.bias!r} is for decoder-only models, got {self.model.architecture}")
-            return
-        known = [bias for bias in OF_STREAMS if bias != "by-hand" or isinstance(task, RowTask)]
+    def _check_bias(self) -> None:
+        known = [bias for bias in BIASES if not (self.in_one_stream and bias in OF_CROSSING)]
         if self.bias not in known:
             raise ValueError(
-                f"expected a bias among {', '.join(known)} for {task.name} in a decoder-only model, got {self.bias!r}"
+                f"expected a bias among {', '.join(known)} in {self.model.architecture} models, got {self.bias!r}"
             )
-        if self.biased != "both" or self.closed != CLOSED:
+        parts = ("both", "self") if self.in_one_stream or self.bias == "alibi" else ("both", "self", "cross")
+        if self.biased not in parts:
+            raise ValueError(f"expected biased among {', '.join(parts)} with {self.bias!r}, got {self.biased!r}")
+        layers = self.model.decoder_layers
+        if not all(0 <= layer < layers for layer in self.biased_layers):
+            raise ValueError(f"expected biased_layers among 0 to {layers - 1}, got {self.biased_layers}")
+        if not self.closed < 0:
+            raise ValueError(f"expected a bias of closed cells below 0, got {self.closed}")
+        if self.bias == "none" and (self.biased, self.biased_layers) != ("both", ()):
+            raise ValueError("biased and biased_layers are for experiments with a bias")
+        if self.closed != CLOSED and self.bias not in (*LINES, "algorithm1"):
+            raise ValueError(f"closed is for biases that close cells, got bias {self.bias!r}")
+        for name in ("window", "algorithm1"):
+            if (self.bias == name) != (getattr(self, name) is not None):
+                raise ValueError(f"{name} is given exactly where the bias is {name!r}, got bias {self.bias!r}")
+        if not 0 < self.tau < 1 or (self.tau != TAU and self.bias != "calibrated"):
             raise ValueError(
-                "biased and closed are for encoder-decoder models: "
-                f"a decoder-only model has no cross-attention, and lines of a stream close cells by −∞; "
-                f"got biased {self.biased} and closed {self.closed}"
+                f"expected tau between 0 and 1, and {TAU} unless the bias is 'calibrated', got {self.tau}"
             )
+        if (self.bias in FOUND or self.lora is not None) != (self.interpolation is not None):
+            raise ValueError("an interpolation is given exactly where lines are found in it or adapters change it")
 
-    def lines_by_hand(self) -> Biases:
-        """The lines by hand of its task, dealt to its heads, and the added line after them.
-
-        Raises:
-            ValueError: the added line names none, or is one of the others.
-        """
-        found = by_hand(self.layout, self.model.heads, self.get_task().lines_by_hand)
-        if not self.added_line:
-            return found
-        (known,) = found.self_biases
-        both = dealt(known.heads, [*known.lines, line_of_text(self.added_line, self.layout)])
-        if both == known:
-            raise ValueError(f"expected an added_line that is not by hand already, got {self.added_line!r}")
-        return Biases((both,))
+    def _check_interpolation(self, other: "Experiment") -> None:
+        ours, its = (
+            {
+                "task": e.task,
+                "base": e.get_task().base,
+                "form": e.form,
+                "heads": e.model.heads,
+                "architecture": e.model.architecture,
+            }
+            for e in (self, other)
+        )
+        for name, value in its.items():
+            if ours[name] != value:
+                raise ValueError(f"expected the {name} of the interpolating model, {value!r}, got {ours[name]!r}")
+        if self.algorithm1 and other.train_numbers == "bucketed":
+            raise ValueError(
+                "expected interpolation.train_numbers of one width, such as 'even', got 'bucketed': "
+                "Algorithm 1 averages attention matrices of one size"
+            )
+        if self.lora and self.bias in LINES:
+            raise ValueError(
+                f"expected bias none of a model with adapters, got {self.bias!r}: adapters change queries and keys, "
+                "which decide nothing where a head looks along one line"
+            )
+        if self.lora and other.model != self.model:
+            raise ValueError("adapters need an interpolation with the same model config: the model they adapt")
 
     @property
     def in_one_stream(self) -> bool:
@@ -237,57 +187,51 @@ class Experiment:
     def data(self, device: torch.device | str = "cpu") -> TrainingData:
         """What it is trained on, made on a device."""
         return TrainingData(
-            self.get_task(), self.train_numbers, self.width, self.form, device, self.terms, self.shapes
+            self.get_task(),
+            self.train_numbers,
+            self.width,
+            self.form,
+            device,
+            self.terms,
+            self.shapes,
+            self.in_one_stream,
         )
 
     @property
-    def layout(self) -> Layout | Stream:
-        """The layout of the largest input that it is trained on."""
-        return largest_layout(self.get_task(), self.train_width, self.form, self.terms)
+    def stream(self) -> Stream:
+        """The coordinates of the largest input that it is trained on, as its architecture has them."""
+        return self.stream_of(largest_stream(self.get_task(), self.train_width, self.form, self.terms))
 
-    @property
-    def frame(self) -> str:
-        """The frame of its lines: `columns`, `places`, `counters` (of a stream), or empty where it has none."""
-        if self.counters or self.bias == "by-hand":
-            return "counters"
-        if self.calibration:
-            return self.calibration.frame
-        return "places" if self.window else ""
+    def stream_of(self, stream: Stream) -> Stream:
+        """The coordinates of an input of its task, as its architecture has them."""
+        return in_one(stream) if self.in_one_stream else stream
 
     @property
     def digest(self) -> str:
         """Hash of every value that differs from its default, without the labels `method` and `preset`.
 
-        So a new field with a default leaves known digests, and with them trained models, as they are. Where a
-        default is changed, its first value goes into `FIRST_DEFAULTS`: `fit` refuses a run whose stored
-        description says otherwise.
+        So a new field with a default leaves known digests, and with them trained models, as they are.
         """
         content = json.dumps(_decisive(self), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
-# Defaults that digests were first made with, where they are others today.
-FIRST_DEFAULTS = {
-    CalibrationConfig: {"directions_cross": (-1, 0, 1), "kappa_cross": 2.0, "kappa_self": 0.87},
-}
-
-
 def _decisive(config: Any) -> dict:
-    """The fields that decide a model and differ from their first defaults, nested configs likewise."""
-    content, first = {}, FIRST_DEFAULTS.get(type(config), {})
+    """The fields that decide a model and differ from their defaults, nested configs likewise."""
+    content = {}
     for part in fields(config):
         value = getattr(config, part.name)
         if part.name in ("method", "preset"):
             continue
         if is_dataclass(value):
             content[part.name] = _decisive(value)
-        elif value != first.get(part.name, part.default):
+        elif value != part.default:
             content[part.name] = value
     return content
 
 
 def from_dict(kind: type, content: dict) -> Any:
-    """A config dataclass from its JSON form.
+    """A config dataclass from its JSON form. Keys of older versions that say nothing, null or empty, are left out.
 
     Raises:
         ValueError: no mapping, unknown or missing keys, or a value of another type.
@@ -295,11 +239,12 @@ def from_dict(kind: type, content: dict) -> Any:
     hints = get_type_hints(kind)
     if not isinstance(content, dict):
         raise ValueError(f"expected the keys of {kind.__name__}, got {content!r}")
-    unknown = sorted(set(content) - set(hints))
-    if unknown:
-        raise ValueError(f"expected keys among {', '.join(hints)}, got {unknown[0]!r}")
     values = {}
     for name, value in content.items():
+        if name not in hints:
+            if value in (None, ""):
+                continue
+            raise ValueError(f"expected keys among {', '.join(hints)}, got {name!r}")
         inner = next((t for t in (hints[name], *get_args(hints[name])) if is_dataclass(t)), None)
         if inner and isinstance(value, dict):
             value = from_dict(inner, value)

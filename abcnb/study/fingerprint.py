@@ -12,11 +12,12 @@ from pathlib import Path
 import abcnb
 
 DECIDING = (
-    "tokens", "layout", "stream", "tasks", "four_in_one", "rows", "nested", "numbers", "row_numbers", "training_data",
-    "hard_numbers", "testsets", "row_testsets", "biases", "lines", "counters", "distance_biases", "positions",
-    "indexed_positions", "model_config", "layers", "model", "decoder_only", "attention", "calibration",
-    "counter_calibration", "lora", "checkpoints", "training", "scores", "chunked", "evaluation", "pipeline",
+    "tokens", "coordinates", "tasks", "four_in_one", "rows", "nested", "numbers", "row_numbers", "training_data",
+    "testsets", "biases", "lines", "positions", "indexed_positions", "configs", "layers", "model", "attention",
+    "calibration", "algorithm1", "lora", "files", "training", "decoding", "evaluation", "pipeline",
 )  # fmt: skip
+# Earlier code that gives the same numbers for every method that is still there.
+EQUAL = {"aefe30ffad85"}
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 
 
@@ -61,6 +62,11 @@ def joint(trained: str, measured: str) -> str:
     return "+".join(dict.fromkeys([*trained.split("+"), measured]))
 
 
+def is_current(code: str) -> bool:
+    """Whether a fingerprint, or a joint one, is of this code or of code that gives the same numbers."""
+    return set(code.split("+")) <= {fingerprint(), *EQUAL}
+
+
 def older(codes: set[str], switch: str, what: str = "stored results") -> str:
     """One line saying which results come from other code; empty if none do.
 
@@ -69,7 +75,7 @@ def older(codes: set[str], switch: str, what: str = "stored results") -> str:
         switch: the option that recomputes them.
         what: the results' name in the line.
     """
-    others = sorted(codes - {fingerprint()})
+    others = sorted(code for code in codes if not is_current(code))
     if not others:
         return ""
     return f"Note: {what} come from other code ({', '.join(others)}; this is {fingerprint()}). {switch} computes anew."

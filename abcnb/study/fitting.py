@@ -15,14 +15,16 @@ from safetensors.torch import save_file
 
 import abcnb
 from abcnb import pipeline
-from abcnb.biases import NO_BIASES
+from abcnb.algorithm1 import calibrate_matrices
+from abcnb.calibration import calibrate_attention
 from abcnb.files import check_writable, write_atomically
 from abcnb.machine import hardware, pick_device
-from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
+from abcnb.study.experiments import FOUND, Experiment
+from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 from abcnb.study.runs import (
     ATTENTION,
     CONFIG,
+    LINE_FILES,
     METRICS,
     WEIGHTS,
     Run,
@@ -81,7 +83,7 @@ def fit(
         code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
         config = json.dumps(asdict(experiment), indent=1)
         write_atomically(folder / CONFIG, lambda name: name.write_text(config))
-        if (experiment.calibration or experiment.counters) and not (folder / CHECKPOINT).exists():
+        if experiment.bias in FOUND and not (folder / CHECKPOINT).exists():
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
         watch = {"folder": folder, "owner": experiment.digest, "progress": progress}
@@ -91,8 +93,6 @@ def fit(
         data, biases = experiment.data(where), run.biases()
         if experiment.lora:
             model = pipeline.adapt(data, base.model(), experiment.lora, biases, **watch)
-        elif biases == NO_BIASES:
-            model = pipeline.interpolate(data, experiment.model, **watch)
         else:
             model = pipeline.retrain(data, biases, experiment.model, **watch)
         weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
@@ -145,7 +145,7 @@ def _begin(folder: Path, code: str, fresh: bool) -> str:
     begun, checkpoint = folder / BEGUN, folder / CHECKPOINT
     if checkpoint.exists():
         before = begun.read_text() if begun.exists() else UNKNOWN
-        if fresh and before != code:
+        if fresh and not is_current(before):
             checkpoint.unlink()
         else:
             code = "+".join(dict.fromkeys([*before.split("+"), *code.split("+")]))
@@ -175,7 +175,7 @@ def _steps_since(listener: Callable[[int, float], None] | None) -> Callable[[int
 def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:
     """Whether `fit` would return a stored run; with `fresh`, only one trained by this code counts."""
     folder = runs / experiment.digest
-    return is_finished(folder) and not (fresh and code_of(folder) != fingerprint())
+    return is_finished(folder) and (not fresh or is_current(code_of(folder)))
 
 
 def steps_to_do(experiment: Experiment, runs: Path, fresh: bool = False) -> int:
@@ -189,7 +189,6 @@ def steps_to_do(experiment: Experiment, runs: Path, fresh: bool = False) -> int:
 def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:
     """Calibrate the base run's attention and leave attention and biases in the folder."""
     plain = base.experiment
-    choices = experiment.counters or experiment.calibration
     reached = base.metrics["history"][-1]["exact_match"]
     if reached < INTERPOLATED:
         text = (
@@ -197,12 +196,15 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
             "validation: its attention may lack lines that the task needs; more training.steps may mend that"
         )
         print(text, file=sys.stderr)
-    found = pipeline.calibrate(base.model(device), plain.data(device), choices, plain.seed)
-    if experiment.counters:
-        tensors = {shape.name: shape.weights for shape in found.attention}
-    else:
-        tensors = {"self": found.average.self_attention, "cross": found.average.cross_attention}
+    what = experiment.algorithm1.average if experiment.algorithm1 else "weights"
+    attention = pipeline.attention_of(base.model(device), plain.data(device), what, plain.seed)
+    tensors = {f"{shape.name}.self": shape.self_attention for shape in attention}
+    if not plain.in_one_stream:
+        tensors |= {f"{shape.name}.cross": shape.cross_attention for shape in attention}
     write_atomically(folder / ATTENTION, lambda name: save_file(tensors, name))
-    for kind, biases in (("self", found.self_biases), ("cross", found.cross_biases)):
-        for layer, bias in enumerate(biases):
-            write_atomically(folder / f"{kind}-{layer}.json", bias.save)
+    if experiment.algorithm1:
+        biases = calibrate_matrices(*attention, experiment.algorithm1)
+    else:
+        biases = calibrate_attention(attention, experiment.tau).biases
+    for file, (bias,) in zip(LINE_FILES, filter(None, biases), strict=False):
+        write_atomically(folder / file, bias.save)

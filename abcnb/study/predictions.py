@@ -72,7 +72,7 @@ def predict(run: Run | str | Path, text: str | int, device: str = "auto") -> Pre
     run = run if isinstance(run, Run) else find_run(run)
     e, where = run.experiment, pick_device(device)
     task = e.get_task()
-    batch = task.batch(task.widened(task.parse(str(text)), e.train_width), e.form)
-    written, label = decode(write_outputs(run.model(where), batch)[0]), decode(batch.target[0])
-    prompt = (batch.in_one_stream if e.in_one_stream else batch.source)[0, : batch.source.shape[1]]
-    return Prediction(decode(prompt), written, label, str(task.read(written)), str(task.read(label)))
+    batch, model = task.batch(task.widened(task.parse(str(text)), e.train_width), e.form), run.model(where)
+    written, label = decode(write_outputs(model, batch)[0]), decode(batch.target[0])
+    source = batch.source if model.crossing else model.prompt(batch.source)
+    return Prediction(decode(source[0]), written, label, str(task.read(written)), str(task.read(label)))

@@ -4,8 +4,8 @@ An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`
 
     config.json          the experiment
     weights.safetensors  the trained model
-    self-0.json, cross-0.json, …  ABC: its line biases (one file for each layer where layers differ)
-    attention.safetensors  ABC: the averaged attention that was calibrated
+    self-0.json, cross-0.json  ABC: the lines of all layers
+    attention.safetensors  ABC: the averaged attention that was calibrated, `<shape>.self` and `<shape>.cross`
     metrics.json         validations, steps, seconds, hardware, the code's fingerprint, a hash of experiment and
                          weights; written last: a folder without it is unfinished
     evaluations.json     exact match by test set and length, for those that were asked for, with the same hash
@@ -29,23 +29,22 @@ from safetensors.torch import load_file
 
 import abcnb
 from abcnb import pipeline
-from abcnb.biases import CLOSED, NO_BIASES, ALiBi, Biases, limited
-from abcnb.calibration import AveragedAttention
+from abcnb.algorithm1 import MatrixLines
+from abcnb.biases import CLOSED, NO_BIASES, ALiBi, Biases, limited, own_token
+from abcnb.calibration import AveragedAttention, Calibration, calibrate_attention
 from abcnb.configs import SCHEMES
-from abcnb.counter_calibration import StreamAttention
-from abcnb.counters import StreamBias
-from abcnb.decoder_only import stream_of
 from abcnb.evaluation import Score, check_request
 from abcnb.files import is_record, write_atomically
-from abcnb.lines import LineBias, windows
+from abcnb.lines import LineBias, by_hand, windows
 from abcnb.machine import check_dense
 from abcnb.model import Transformer
-from abcnb.study.experiments import Experiment, from_dict
-from abcnb.study.fingerprint import UNKNOWN, fingerprint, joint
+from abcnb.rows import RowTask
+from abcnb.study.experiments import FOUND, LINES, Experiment, from_dict
+from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
-ATTENTION = "attention.safetensors"
+ATTENTION, LINE_FILES = "attention.safetensors", ("self-0.json", "cross-0.json")
 
 
 def new_model(experiment: Experiment, biases: Biases, adapted: dict | None = None) -> Transformer:
@@ -59,18 +58,18 @@ CROSS_DISTANCE_OF = {"alibi-cross": "left", "alibi-right": "right", "alibi-place
 
 
 def written_biases(experiment: Experiment) -> Biases:
-    """The biases of every method but ABC, which reads them off attention."""
+    """The biases of every method but those that read them off attention."""
     heads = experiment.model.heads
     if experiment.bias == "alibi":
         return Biases((ALiBi(heads),))
     if experiment.bias in CROSS_DISTANCE_OF:
         return Biases((ALiBi(heads),), (ALiBi(heads, CROSS_DISTANCE_OF[experiment.bias]),))
     if experiment.bias == "by-hand":
-        return experiment.lines_by_hand()
+        return by_hand(experiment.stream, heads, experiment.get_task().lines_by_hand)
     if experiment.bias == "own-token":
-        return Biases((StreamBias(heads, ()),))  # a row that no line reaches opens its own token
+        return Biases((own_token,))
     if experiment.bias == "window":
-        return windows(heads, experiment.layout.segments, experiment.window.w, experiment.window.sides)
+        return windows(experiment.stream, heads, experiment.window.w, experiment.window.sides)
     return NO_BIASES
 
 
@@ -97,8 +96,7 @@ def _opens_few(experiment: Experiment) -> bool:
     """Whether all attention of its model is along lines; elsewhere a long input needs a matrix of all pairs."""
     e = experiment
     everywhere = e.biased == "both" and not e.biased_layers and e.closed == CLOSED and not e.model.encoder_layers
-    in_parts = SCHEMES[e.model.position].absolute or e.model.architecture == "decoder-only"
-    return e.bias in ("window", "by-hand", "calibrated") and everywhere and in_parts
+    return e.bias in LINES and everywhere and SCHEMES[e.model.position].absolute
 
 
 @dataclass(frozen=True)
@@ -121,53 +119,44 @@ class Run:
     def biases(self) -> Biases:
         """The biases the model was trained with."""
         e = self.experiment
-        whole = self._calibrated() if e.bias == "calibrated" else written_biases(e)
+        whole = self._found() if e.bias in FOUND else written_biases(e)
         return limited(whole, e.model.decoder_layers, e.biased, e.biased_layers, e.closed)
 
-    def _calibrated(self) -> Biases:
-        if self.experiment.counters:
-            return Biases((StreamBias.load(self.folder / "self-0.json"),))
-        layers = self.experiment.model.decoder_layers if self.experiment.calibration.layer == "each" else 1
-        missing = [
-            name
-            for kind in ("self", "cross")
-            for layer in range(layers)
-            if not (self.folder / (name := f"{kind}-{layer}.json")).is_file()
-        ]
-        if missing:
-            raise ValueError(f"the line bias {missing[0]} is missing")
-        selves, crosses = (
-            tuple(LineBias.load(self.folder / f"{kind}-{layer}.json") for layer in range(layers))
-            for kind in ("self", "cross")
-        )
-        return Biases(selves, crosses)
+    def _found(self) -> Biases:
+        kind = MatrixLines if self.experiment.algorithm1 else LineBias
+        files = LINE_FILES[:1] if self.experiment.in_one_stream else LINE_FILES
+        return Biases(*((kind.load(self.folder / file),) for file in files))
 
-    def attention(self) -> AveragedAttention | list[StreamAttention]:
-        """ABC: the averaged attention of the interpolating model; of a decoder-only one, of each shape.
+    def calibration(self) -> Calibration:
+        """ABC: the lines in the attention of the interpolating model, with their shares.
+
+        Raises:
+            ValueError: no averaged attention, or a damaged one.
+        """
+        return calibrate_attention(self.attention(), self.experiment.tau)
+
+    def attention(self) -> list[AveragedAttention]:
+        """ABC: the averaged attention of the interpolating model, of each shape.
 
         Raises:
             ValueError: the file is missing or damaged.
         """
-        file = self.folder / ATTENTION
+        plain, file = self.experiment.interpolation, self.folder / ATTENTION
+        task, found = plain.get_task(), []
         try:
-            return self._attention(load_file(file))
+            tensors = load_file(file)
+            for name in [name.removesuffix(".self") for name in tensors if name.endswith(".self")]:
+                shape = tuple(map(int, name.split("x")))
+                stream = task.stream(shape if isinstance(task, RowTask) else shape[0], plain.form)
+                crossing = [] if plain.in_one_stream else [tensors[f"{name}.cross"]]
+                found.append(AveragedAttention(plain.stream_of(stream), tensors[f"{name}.self"], *crossing))
         except (OSError, SafetensorError, ValueError, KeyError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(
                 f"expected the averaged attention of a run in {file}, got: {reason}; "
                 f"remove {self.folder} and train again"
             ) from None
-
-    def _attention(self, tensors: dict[str, torch.Tensor]) -> AveragedAttention | list[StreamAttention]:
-        interpolation = self.experiment.interpolation
-        if self.experiment.counters:
-            task = interpolation.get_task()
-            return [
-                StreamAttention(stream_of(task.layout(shape[0] if len(shape) == 1 else shape)), tensors[name])
-                for name in tensors
-                if (shape := tuple(map(int, name.split("x"))))
-            ]
-        return AveragedAttention(tensors["self"], tensors["cross"], interpolation.layout)
+        return found
 
     def model(self, device: str | torch.device = "cpu") -> Transformer:
         """The trained model, in evaluation mode."""
@@ -207,7 +196,7 @@ class Run:
         known = self.known_score(length, samples, test_set)
         before = self.metrics
         code = joint(self.code, fingerprint())
-        if known and not (fresh and known.code != code):
+        if known and (not fresh or known.code == code or is_current(known.code)):
             return known
         model, data = self.model(device), self.experiment.data()
         (measured,) = pipeline.evaluate(model, data, [length], samples, test_set)

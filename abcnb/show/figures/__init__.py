@@ -9,7 +9,7 @@ from abcnb.show.figures.accuracy import (
     number_lengths,
     seeds,
 )
-from abcnb.show.figures.lines import bias_by_distance, line_strengths, reading_by_step
+from abcnb.show.figures.lines import bias_by_distance, explained_by_lines, line_strengths, reading_by_step
 from abcnb.show.figures.maps import attention_maps, bias_maps, offset_maps, score_maps, source_layout
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "cost_and_accuracy",
     "exact_match_by_shape",
     "exact_match_by_told",
+    "explained_by_lines",
     "learning_curves",
     "line_strengths",
     "number_lengths",

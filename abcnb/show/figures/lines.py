@@ -92,3 +92,24 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
     figure.suptitle(title)
     sns.despine(figure)
     return figure
+
+
+@themed
+def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
+    """What a plain model gets right when it sees its own lines alone, against τ; numbers are how many lines.
+
+    Args:
+        curve: columns tau, lines, exact_match (percent).
+        title: of the figure.
+    """
+    figure, axis = plt.subplots(figsize=(5.2, 3.0), layout="constrained")
+    axis.plot(curve["tau"], curve["exact_match"], color=PALETTE[0], marker="o", markersize=5)
+    for row in curve.itertuples():
+        axis.annotate(
+            row.lines, (row.tau, row.exact_match), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=7
+        )
+    axis.set(xlabel="τ", ylabel="exact match (%)", ylim=(-3, 112), xscale="log", title=title)
+    axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)
+    axis.set_xticks([], minor=True)
+    sns.despine(figure)
+    return figure
