@@ -48,6 +48,11 @@ def abc_run(shared_runs, vanilla_run):
 
 
 @pytest.fixture(scope="session")
+def product_run(shared_runs):
+    return fit(experiment("multiplication", "abc", "smoke"), shared_runs, "cpu", progress=False)
+
+
+@pytest.fixture(scope="session")
 def parity_run(shared_runs):
     return fit(experiment("parity", "abs", "smoke"), shared_runs, "cpu", progress=False)
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from abcnb.study.methods import experiment
+from abcnb.study.predictions import Prediction
 from abcnb.study.runs import load_run
 from tests.conftest import assert_refused
 
@@ -78,6 +79,24 @@ def test_predict_shows_what_was_written_and_what_is_right(cli, vanilla_run):
     assert verdict.startswith("correct" if right else "wrong") and verdict.endswith("(true: 200)")
 
 
+def test_a_product_is_predicted_row_by_row(cli, product_run, vanilla_run):
+    code, out, _ = cli("predict", product_run.folder, "12*34", "--rows")
+    assert code == 0 and out.startswith("source   $12*34=\n")
+    # 12 × 4 = 48, 12 × 3 = 36, 4 + 36 = 40: the rows are shown beside what they should be
+    assert [line.split()[0] for line in out.splitlines()[1:5]] == ["products", "sums", "products", "sums"]
+    assert all(row in out for row in ("840+", "840*", "630+", "040*")) and "(true: 408)" in out
+    assert_refused(cli("predict", vanilla_run.folder, "12", "--rows"), "--rows for a task whose output is in rows")
+
+
+def test_a_right_answer_with_a_wrong_row_is_said_to_be_that(cli, product_run, monkeypatch):
+    written = Prediction("$0*5=", "00+10*00+&", "00+00*&", "0", "0")
+    monkeypatch.setattr("abcnb.__main__.predict", lambda *_: written)
+    code, out, _ = cli("predict", product_run.folder, "0*5", "--rows")
+    rows = [line.split(maxsplit=1)[1] for line in out.splitlines()[1:4]]
+    assert code == 0 and rows == ["00+", "10*  (true: 00*)", "00+  (true: no row)"]
+    assert out.splitlines()[-1] == "right answer, another token is wrong: 0 (true: 0)"
+
+
 def test_runs_lists_what_is_there(cli, vanilla_run, abc_run):
     code, out, _ = cli("runs", "--runs", vanilla_run.folder.parent)
     assert code == 0
@@ -120,6 +139,7 @@ def test_what_does_not_fit_this_machine_is_refused_before_it_begins(cli, small_m
     [
         ("successor", "abs-cpi", "window.w=1000000", "expected a window of w at most 10,000, got 1,000,000"),
         ("successor", "abc", "tau=nan", "expected tau as a finite number, got nan"),
+        ("successor", "abc-paper", "algorithm1.kappa_self=nan", "expected kappa_self as a finite number, got nan"),
         ("many-addition", "abc", "tau=1", "expected tau between 0 and 1"),
         ("multiplication", "vanilla", "width=1000000000", "expected a width"),
     ],

@@ -74,11 +74,6 @@ def test_every_experiment_survives_json(task, preset):
         assert again == wanted and again.digest == wanted.digest
 
 
-def test_a_configuration_of_an_older_version_is_read():
-    older = asdict(SMOKE) | {"calibration": None, "counters": None, "added_line": ""}
-    assert from_dict(Experiment, older) == SMOKE
-
-
 @pytest.mark.parametrize(
     "content, told",
     [

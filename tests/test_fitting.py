@@ -15,7 +15,7 @@ from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
 
 SMOKE = experiment("successor", "vanilla", "smoke")
-ABC = experiment("successor", "abc-places", "smoke")
+ABC = experiment("successor", "abc", "smoke")
 
 
 def test_an_experiment_asked_for_twice_is_trained_once(tmp_path, monkeypatch):
@@ -40,7 +40,7 @@ def test_abc_trains_what_it_calibrates_unless_that_is_there(tmp_path, monkeypatc
     monkeypatch.setattr(pipeline, "train", spy)
     fit(ABC, tmp_path, "cpu", progress=False)
     fit(SMOKE, tmp_path, "cpu", progress=False)
-    assert trained == ["successor vanilla seed 0", "successor abc-places seed 0"]
+    assert trained == ["successor vanilla seed 0", "successor abc seed 0"]
 
 
 TWO = """
@@ -60,7 +60,7 @@ for name in "ab":
         code = 1
         try:
             heard = lambda steps, _: os.write(log, f"{name}{steps} ".encode())
-            run = fit(experiment("successor", "abc-places", "smoke"), Path(sys.argv[1]), "cpu", False, heard)
+            run = fit(experiment("successor", "abc", "smoke"), Path(sys.argv[1]), "cpu", False, heard)
             weights = run.folder / "weights.safetensors"
             print(name, weights.stat().st_ino, run.metrics["steps"], flush=True)
             code = 0
@@ -118,7 +118,7 @@ def test_a_run_that_was_killed_when_it_was_finished_keeps_no_checkpoint(tmp_path
 
 
 def test_a_calibration_of_what_has_not_interpolated_says_so(tmp_path, monkeypatch, capsys):
-    wanted = experiment("successor", "abc-places", "smoke")
+    wanted = experiment("successor", "abc", "smoke")
     run = fit(wanted, tmp_path, "cpu", progress=False)
     reached = load_run(tmp_path / wanted.interpolation.digest).metrics["history"][-1]["exact_match"]
     told = capsys.readouterr().err

@@ -40,7 +40,7 @@ def test_only_queries_and_keys_of_the_decoder_are_trained():
     assert sum(p.numel() for p in model.parameters()) == before + sum(trained.values())
 
 
-@pytest.mark.parametrize("method", ["lora", "lora-long", "lora-abc"])
+@pytest.mark.parametrize("method", ["lora", "lora-long"])
 def test_training_leaves_the_adapted_model_as_it_was(tmp_path, method):
     wanted = experiment("addition", method, "smoke")
     run = fit(wanted, tmp_path, "cpu", progress=False)
@@ -53,4 +53,3 @@ def test_training_leaves_the_adapted_model_as_it_was(tmp_path, method):
     ups = [value for name, value in found.items() if name.endswith(".up")]
     assert len(ups) == 8 and all(value.abs().max() > 0 for value in ups)
     assert run.metrics["parameters"] == sum(v.numel() for n, v in found.items() if n.endswith((".up", ".down")))
-    assert (run.folder / "cross-0.json").exists() == (method == "lora-abc")

@@ -22,7 +22,7 @@ def test_every_method_builds_on_every_task(task, method, preset):
     assert (wanted.task, wanted.method, wanted.preset, wanted.seed) == (task, method, preset, 2)
     assert wanted.model.position == position_of(task, method, preset)
     first_apart = wanted.in_one_stream and method == "vanilla" and preset != "decoder-only"
-    assert first_apart and wanted.get_task().first_layer_apart or wanted.bias == METHODS[method].bias
+    assert (first_apart and wanted.get_task().first_layer_apart) or wanted.bias == METHODS[method].bias
     batch = wanted.data().train(2, torch.Generator().manual_seed(0))
     if preset != "paper" and wanted.interpolation is None:
         logits = new_model(wanted, written_biases(wanted))(batch)

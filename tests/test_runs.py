@@ -10,9 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from abcnb import pipeline
-from abcnb.calibration import calibrate_attention
+from abcnb.algorithm1 import MatrixLines, calibrate_matrices
+from abcnb.attention import record
 from abcnb.evaluation import Score
-from abcnb.lines import Line, LineBias
+from abcnb.lines import LineBias
 from abcnb.study.fingerprint import UNKNOWN, fingerprint
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
@@ -20,7 +21,7 @@ from abcnb.study.runs import Run, load_run, today
 from abcnb.study.store import commit_run
 
 SMOKE = experiment("successor", "vanilla", "smoke")
-ABC = experiment("successor", "abc-places", "smoke")
+ABC = experiment("successor", "abc", "smoke")
 
 
 # --- read back
@@ -40,26 +41,38 @@ def test_a_run_is_read_back(vanilla_run):
 
 def test_an_abc_run_keeps_its_lines_and_the_attention_they_come_from(abc_run):
     assert {"self-0.json", "cross-0.json", "attention.safetensors"} <= {f.name for f in abc_run.folder.iterdir()}
-    selves, crosses = abc_run.biases()
-    found = calibrate_attention(abc_run.attention(), abc_run.experiment.calibration)
-    assert (found.self_biases, found.cross_biases) == (selves, crosses)
-    assert all(isinstance(bias, LineBias) and bias.lines for bias in (*selves, *crosses))
-    model = abc_run.model()
-    assert (model.self_biases, model.cross_biases) == (selves, crosses)
-    attention = abc_run.attention()
+    biases, model = abc_run.biases(), abc_run.model()
+    assert abc_run.calibration().biases == biases == (model.self_biases, model.cross_biases)
+    assert all(isinstance(bias, LineBias) and bias.lines for (bias,) in biases)
+    (attention,) = abc_run.attention()
     assert attention.self_attention.shape == (2, 2, 8, 8) and attention.cross_attention.shape == (2, 2, 8, 9)
     assert torch.allclose(attention.cross_attention.sum(-1), torch.ones(2, 2, 8), atol=1e-5)
 
 
-def test_many_layers_keep_their_own_biases_in_order(tmp_path):
-    each = replace(ABC.calibration, layer="each")
-    wanted = replace(ABC, model=replace(ABC.model, decoder_layers=12), calibration=each)
-    for layer in range(12):
-        for kind in ("self", "cross"):
-            lines = tuple(Line(head, "places", 1, 0, -layer) for head in (0, 1))
-            LineBias(kind, 2, lines).save(tmp_path / f"{kind}-{layer}.json")
-    for biases in Run(tmp_path, wanted).biases():
-        assert [-bias.lines[0].offset for bias in biases] == list(range(12))
+def test_a_run_in_rows_keeps_the_same_in_one_attention(product_run, tmp_path):
+    assert not (product_run.folder / "cross-0.json").exists()
+    (attention,) = product_run.attention()
+    assert attention.stream.shape == (3, 3) and attention.self_attention.shape[-1] == len(attention.stream)
+    assert product_run.biases() == product_run.calibration().biases and not product_run.biases().cross_biases
+    for test_set in ("random", "hard", "unequal"):
+        score = Run(shutil.copytree(product_run.folder, tmp_path / test_set), product_run.experiment)
+        assert 0 < score.evaluate(3, 24, test_set).samples <= 30
+
+
+def test_algorithm_1_keeps_its_own_lines(shared_runs):
+    run = fit(experiment("addition", "abc-paper", "smoke"), shared_runs, "cpu", progress=False)
+    (own,), (crossed,) = load_run(run.folder).biases()
+    assert isinstance(own, MatrixLines) and (own.attention, crossed.attention) == ("self", "cross")
+    assert calibrate_matrices(*run.attention(), run.experiment.algorithm1) == run.biases()
+
+
+def test_a_rival_in_rows_sees_everything_and_vanilla_its_own_token_in_the_first_layer(shared_runs):
+    e = experiment("multiplication", "vanilla", "smoke")
+    model = fit(e, shared_runs, "cpu", progress=False).model()
+    first, second = record(model, e.data().train(2, torch.Generator().manual_seed(0))).self_attention
+    assert torch.equal(first, torch.eye(first.shape[-1]).expand_as(first)) and not torch.equal(second, first)
+    rival = fit(experiment("multiplication", "rope", "smoke"), shared_runs, "cpu", progress=False).model()
+    assert rival.self_biases == ()
 
 
 def test_an_evaluation_is_measured_once_and_then_remembered(vanilla_run, tmp_path, monkeypatch):

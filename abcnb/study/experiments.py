@@ -231,7 +231,7 @@ def _decisive(config: Any) -> dict:
 
 
 def from_dict(kind: type, content: dict) -> Any:
-    """A config dataclass from its JSON form. Keys of older versions that say nothing, null or empty, are left out.
+    """A config dataclass from its JSON form.
 
     Raises:
         ValueError: no mapping, unknown or missing keys, or a value of another type.
@@ -242,8 +242,6 @@ def from_dict(kind: type, content: dict) -> Any:
     values = {}
     for name, value in content.items():
         if name not in hints:
-            if value in (None, ""):
-                continue
             raise ValueError(f"expected keys among {', '.join(hints)}, got {name!r}")
         inner = next((t for t in (hints[name], *get_args(hints[name])) if is_dataclass(t)), None)
         if inner and isinstance(value, dict):

@@ -134,7 +134,7 @@ def position_of(task: str, method: str, preset: str = "laptop") -> str:
 
 def has(task: str, method: str, preset: str = "laptop") -> bool:
     """Whether a task has a method at a preset."""
-    return bool(position_of(task, method, preset))
+    return method in METHODS and bool(position_of(task, method, preset))
 
 
 def _check_names(task: str, method: str, preset: str, seed: int) -> None:

@@ -25,14 +25,14 @@ from abcnb.testsets import sample_count
 COLUMNS = [
     "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",
     "train_steps", "train_seconds", "device",
-    "frame", "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
+    "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
     "settings", "train_flops", "code", "date", "worst_kind", "worst_percent",
 ]  # fmt: skip
 NAMES = ["task", "method", "preset", "seed", "settings"]
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
 LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code", "date"]
 TEXTS = dict.fromkeys(  # all other columns are numbers
-    ("task", "method", "preset", "test_set", "device", "frame", "position", "train_numbers", "form", "hardware", "run",
+    ("task", "method", "preset", "test_set", "device", "position", "train_numbers", "form", "hardware", "run",
      "settings", "code", "date", "worst_kind", "worst_percent"), str,
 )  # fmt: skip
 
@@ -78,7 +78,6 @@ def row(run: Run, test_set: str, score: Score) -> dict:
         "train_steps": metrics["steps"],
         "train_seconds": metrics["seconds"],
         "device": metrics["device"],
-        "frame": e.frame,
         "position": e.model.position,
         "train_width": e.train_width,
         "train_numbers": e.train_numbers,

@@ -42,7 +42,7 @@ def _steps(job: Job, planned: set[str]) -> int:
 def _work(job: Job, steps: int) -> float:
     """Tokens that a job reads, a token of training counted three times: backward costs twice the forward pass."""
     e, task = job.experiment, job.experiment.get_task()
-    training = 3 * steps * e.training.batch_size * e.layout.rows
+    training = 3 * steps * e.training.batch_size * e.stream.rows
     return training + sum(count * task.outputs_at(length) for _, length, count in job.tests)
 
 
