@@ -15,15 +15,21 @@ from abcnb.evaluation import Score, evaluate_kinds, percent, wrong_by_step
 from abcnb.files import write_atomically
 from abcnb.machine import pick_device
 from abcnb.rows import RowTask
-from abcnb.study import results, views
+from abcnb.study import results, tables, views
+from abcnb.study.configurations import methods_page, resolved
+from abcnb.study.engines import open_engine
 from abcnb.study.fingerprint import is_current, older
 from abcnb.study.fitting import fit
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
 from abcnb.study.predictions import find_run, predict
 from abcnb.study.published import LENGTHS
+from abcnb.study.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce
 from abcnb.study.runs import check_lengths, is_finished, load_run, run_of
+from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
 from abcnb.study.store import REPORTS, commit_run
+from abcnb.study.sweep import read_sweep
+from abcnb.study.verification import stamp_rows, verify
 from abcnb.tasks import TASKS
 from abcnb.testsets import TEST_SETS
 
@@ -55,8 +61,15 @@ Lengths = Annotated[
 _LENGTHS = " ".join(map(str, LENGTHS))
 _METHOD_HELP = "; ".join(f"{name}: {method.description}" for name, method in METHODS.items())
 _PRESET_HELP = "; ".join(f"{name}: {text}" for name, text in PRESETS.items())
-
-
+TaskName = Annotated[str, typer.Argument(help=", ".join(TASKS))]
+MethodName = Annotated[str, typer.Argument(help=_METHOD_HELP)]
+RunName = Annotated[str, typer.Argument(help="A run's folder, or the start of its hash.")]
+Preset = Annotated[str, typer.Option(help=_PRESET_HELP)]
+Seed = Annotated[int, typer.Option(help="Of initialization and batches.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Change one setting, e.g. --set training.steps=200; repeatable.")
+]
+Reports = Annotated[Path, typer.Option("--reports", help="Folder of the committed models and results.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train and measure again what other code than this did.")]
 
 
@@ -119,14 +132,11 @@ def joined(arguments: list[str]) -> list[str]:
 
 @app.command("fit")
 def fit_command(
-    task: Annotated[str, typer.Argument(help=", ".join(TASKS))],
-    method: Annotated[str, typer.Argument(help=_METHOD_HELP)],
-    preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
-    seed: Annotated[int, typer.Option(help="Of initialization and batches.")] = 0,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change one setting, e.g. --set training.steps=200; repeatable."),
-    ] = None,
+    task: TaskName,
+    method: MethodName,
+    preset: Preset = "laptop",
+    seed: Seed = 0,
+    set_: Settings = None,
     lengths: Lengths = _LENGTHS,
     samples: Samples = 1000,
     fresh: Fresh = False,
@@ -149,26 +159,26 @@ def fit_command(
 
 @app.command("show")
 def show_command(
-    task: Annotated[str, typer.Argument(help=", ".join(TASKS))],
-    method: Annotated[str, typer.Argument(help=_METHOD_HELP)],
-    preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
-    seed: Annotated[int, typer.Option(help="Of initialization and batches.")] = 0,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Change one setting, as for fit.")] = None,
+    task: TaskName,
+    method: MethodName,
+    preset: Preset = "laptop",
+    seed: Seed = 0,
+    set_: Settings = None,
     runs: Runs = Path("runs"),
 ):
     """Print the configuration of a method on a task, as `fit --set` takes it, and the lines that ABC found."""
-    from abcnb.study.configurations import resolved
-
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
     print(resolved(wanted))
-    folders = [folder for folder in (runs / wanted.digest, REPORTS / "models" / wanted.digest) if is_finished(folder)]
+    folders = [
+        folder for folder in (runs / wanted.digest, REPORTS / "models" / wanted.digest) if is_finished(folder)
+    ]
     if wanted.bias == "calibrated" and folders:
         print(f"\n{run_of(wanted, folders[0]).calibration()}")
 
 
 @app.command("evaluate")
 def evaluate_command(
-    run: Annotated[str, typer.Argument(help="A run's folder, or the start of its hash.")],
+    run: RunName,
     lengths: Lengths = _LENGTHS,
     samples: Samples = 10_000,
     test_set: Annotated[str, typer.Option(help=", ".join(TEST_SETS))] = "random",
@@ -221,7 +231,7 @@ def _print_steps(length: int, wrong: torch.Tensor) -> None:
 
 @app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is a text
 def predict_command(
-    run: Annotated[str, typer.Argument(help="A run's folder, or the start of its hash.")],
+    run: RunName,
     text: Annotated[str, typer.Argument(help="An input in the task's own form, e.g. 99+1 or 123*456.")],
     rows: Annotated[bool, typer.Option("--rows", help="Print an output in rows row by row.")] = False,
     device: Device = "auto",
@@ -272,9 +282,9 @@ def runs_command(runs: Runs = Path("runs")):
 def keep_command(
     chosen: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs' folders or starts of their hashes.")],
     runs: Runs = Path("runs"),
-    reports: Annotated[Path, typer.Option(help="Its folder models/ receives them.")] = Path("reports"),
+    reports: Reports = Path("reports"),
 ):
-    """Copy runs, their weights in half precision, to where they can be committed and are used without training."""
+    """Copy runs, weights in half precision, into models/ of reports, where they are used without training."""
     for run in [find_run(name, runs) for name in chosen]:
         folder = commit_run(run, reports / "models")
         size = sum(file.stat().st_size for file in folder.iterdir())
@@ -283,7 +293,7 @@ def keep_command(
 
 @app.command("reproduce")
 def reproduce_command(
-    preset: Annotated[str, typer.Option(help=_PRESET_HELP)] = "laptop",
+    preset: Preset = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas or spaces.")] = "0",
     tasks: Annotated[list[str] | None, typer.Option(help="Tasks, separated by commas or spaces.")] = None,
     methods: Annotated[list[str] | None, typer.Option(help="Methods, likewise.")] = None,
@@ -293,13 +303,9 @@ def reproduce_command(
     device: Device = "auto",
     fresh: Fresh = False,
     runs: Runs = Path("runs"),
-    reports: Annotated[Path, typer.Option(help="Folder of the committed results, for comparison.")] = Path(
-        "reports"
-    ),
+    reports: Reports = Path("reports"),
 ):
     """Train, calibrate, retrain and evaluate; print measured here beside committed and published."""
-    from abcnb.study.reproduction import MAIN_METHODS, MAIN_TASKS, reproduce
-
     pick_device(device)
     chosen = _names(tasks) or MAIN_TASKS
     named = _names(methods) or [m for m in MAIN_METHODS if any(has(t, m, preset) for t in chosen)]
@@ -307,18 +313,9 @@ def reproduce_command(
         raise ValueError(
             f"expected --methods, since {', '.join(chosen)} at preset {preset} has none of {', '.join(MAIN_METHODS)}"
         )
+    numbers = _numbers(seeds, least=0), _numbers(lengths)
     text, failures = reproduce(
-        preset,
-        runs,
-        reports,
-        _numbers(seeds, least=0),
-        chosen,
-        named,
-        samples,
-        workers,
-        device,
-        _numbers(lengths),
-        fresh,
+        preset, runs, reports, numbers[0], chosen, named, samples, workers, device, numbers[1], fresh
     )
     print(text)
     _end(failures)
@@ -340,13 +337,9 @@ def sweep_command(
     fresh: Fresh = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
-    reports: Annotated[Path, typer.Option(help="Its results/ take the scores.")] = Path("reports"),
+    reports: Reports = Path("reports"),
 ):
-    """Train and evaluate all that a file names; results land in the CSV as they come."""
-    from abcnb.study.engines import open_engine
-    from abcnb.study.schedule import run_all
-    from abcnb.study.sweep import read_sweep
-
+    """Train and evaluate all that a file names; results land in the CSV, in results/ of reports, as they come."""
     wanted = read_sweep(spec)
     if engine != "ray":
         pick_device(device)
@@ -373,14 +366,9 @@ def sweep_command(
 @app.command("table")
 def table_command(
     readme: Annotated[Path, typer.Option(help="Gets the short table, between its marks.")] = Path("README.md"),
-    reports: Annotated[
-        Path, typer.Option(help="Of results/accuracy.csv; its tables.md and methods.md get the long tables.")
-    ] = Path("reports"),
+    reports: Reports = Path("reports"),
 ):
-    """Write the tables of the committed results and of all configurations into README and reports."""
-    from abcnb.study import tables
-    from abcnb.study.configurations import methods_page
-
+    """Write the tables of the committed results and of all configurations into README, tables.md and methods.md."""
     table = results.read(reports / "results" / "accuracy.csv")
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
@@ -398,11 +386,9 @@ def verify_command(
     stamp: Annotated[
         bool, typer.Option("--stamp", help="Where all agrees, give the committed rows this code's fingerprint.")
     ] = False,
-    reports: Annotated[Path, typer.Option(help="Of models/ and results/.")] = Path("reports"),
+    reports: Reports = Path("reports"),
 ):
     """Evaluate the committed models with this code and compare with the committed rows."""
-    from abcnb.study.verification import stamp_rows, verify
-
     agreed, disagreements = verify(reports, print)
     for line in disagreements:
         print(f"differs: {line}", file=sys.stderr)
@@ -434,11 +420,11 @@ def reports_command(
     reports: Annotated[Path, typer.Option(help="Folder for html/ and executed/.")] = Path("reports"),
 ):
     """Execute what is not current, in order, and write it as HTML pages."""
+    if clean and (numbers or fresh or live or write_back):
+        raise ValueError("expected --clean alone: it takes all notebooks and executes nothing")
     from abcnb.show.cleaning import clean_all
     from abcnb.show.reports import Execution, write_reports
 
-    if clean and (numbers or fresh or live or write_back):
-        raise ValueError("expected --clean alone: it takes all notebooks and executes nothing")
     if clean:
         failures = clean_all()
     else:

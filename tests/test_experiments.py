@@ -118,12 +118,24 @@ def test_experiments_that_make_no_sense_are_refused(wrong, told):
         (("addition", "abs"), "closed=0", "expected a bias of closed cells below 0, got 0.0"),
         (("addition", "vanilla"), "biased=self", "are for experiments with a bias"),
         (("addition", "alibi"), "biased=cross", "expected biased among both, self with 'alibi', got 'cross'"),
-        (("addition", "alibi-cross"), "closed=-2", "closed is for biases that close cells, got bias 'alibi-cross'"),
+        (
+            ("addition", "alibi-cross"),
+            "closed=-2",
+            "closed is for biases that close cells, got bias 'alibi-cross'",
+        ),
         (("addition", "abc"), "tau=1", "expected tau between 0 and 1"),
         (("addition", "lora"), "bias=by-hand", "expected bias none of a model with adapters, got 'by-hand'"),
         (("addition", "abc-paper"), "interpolation.train_numbers=bucketed", "train_numbers of one width"),
-        (("multiplication", "abs"), "biased=cross", "expected biased among both, self with 'by-hand', got 'cross'"),
-        (("multiplication", "abs"), "bias=window", "expected a bias among none, own-token, alibi, by-hand, calibr"),
+        (
+            ("multiplication", "abs"),
+            "biased=cross",
+            "expected biased among both, self with 'by-hand', got 'cross'",
+        ),
+        (
+            ("multiplication", "abs"),
+            "bias=window",
+            "expected a bias among none, own-token, alibi, by-hand, calibr",
+        ),
         (("addition", "alibi", "decoder-only"), "bias=alibi-places", "in decoder-only models, got 'alibi-places'"),
         (("multiplication", "vanilla"), "model.architecture=encoder-decoder", "expected a decoder-only model for"),
         (("multiplication", "vanilla"), "width=7", "expected a width from 1 to 6"),
@@ -136,7 +148,13 @@ def test_settings_that_cannot_be_are_refused(names, setting, told):
 
 @pytest.mark.parametrize(
     "settings",
-    [["biased=self"], ["closed=-10.0"], ["biased_layers=0"], ["model.encoder_layers=1"], ["model.position=rotary"]],
+    [
+        ["biased=self"],
+        ["closed=-10.0"],
+        ["biased_layers=0"],
+        ["model.encoder_layers=1"],
+        ["model.position=rotary"],
+    ],
 )
 def test_a_length_that_needs_the_whole_matrix_is_refused_before_training(settings, small_machine):
     frozen = experiment("successor", "abs", "smoke")

@@ -132,8 +132,8 @@ def methods_page() -> str:
         "`vanilla` model of its own width.",
         _settings_table("laptop", OF_ONE_ROW),
         "## Outputs in rows",
-        "*Width* is the most digits of an operand and the most terms (of `nested`, the deepest lists), *alone* where no "
-        "smaller shape is trained on.",
+        "*Width* is the most digits of an operand and the most terms (of `nested`, the deepest lists), *alone* where "
+        "no smaller shape is trained on.",
         _settings_table("laptop", IN_ROWS),
         "## In one stream",
         "The preset `decoder-only`.",

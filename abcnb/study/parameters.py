@@ -7,7 +7,6 @@ does not have as well as those that it has.
 import ast
 import builtins
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from typing import Any
 from abcnb.machine import pick_device
 
 NOTEBOOK_PRESETS = ("smoke", "laptop", "paper")  # `decoder-only` is shown by notebooks, not asked for
-# The least that a whole number may be; what is not named may be 0.
-AT_LEAST_ONE = ("samples", "steps", "steps_with_lines", "longest")
+AT_LEAST_ONE = ("samples", "steps", "steps_with_lines", "longest")  # other whole numbers may be 0
 INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the one with the defaults
 WORDS = {"true": True, "false": False}
 
@@ -35,9 +33,8 @@ def checked(namespace: dict[str, Any]) -> dict[str, Any]:
         ValueError: a parameter that the notebook does not have, a value of another kind or out of range, a device
             that this machine does not have, or a folder of reports that is not there.
     """
-    cells = namespace.get("In", [])
-    declared = namespace.get("__annotations__") or _declared(cells)
-    for name in _injected(cells):
+    declared, injected = _declared(namespace.get("In", []), namespace.get("__annotations__") or {})
+    for name in injected:
         if name not in declared:
             raise ValueError(f"expected a parameter among {', '.join(declared)}, got {name!r}")
     found = {name: _value(name, namespace[name], kind) for name, kind in declared.items()}
@@ -50,28 +47,23 @@ def checked(namespace: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _declared(cells: Sequence[str]) -> dict[str, type]:
-    """The names that the first cell of parameters declares, with their types: from Python 3.14 on a notebook's
-    variables do not have them, since IPython compiles each statement of a cell by itself."""
+def _declared(cells: Sequence[str], known: dict[str, type]) -> tuple[dict[str, type], list[str]]:
+    """The names that a notebook declares with a type, and those that papermill's cells assign.
+
+    From Python 3.14 on a notebook's variables do not have their types, since IPython compiles each statement of a cell
+    by itself; they are then read from the first cell that declares any.
+    """
+    injected: list[str] = []
     for cell in cells:
-        parts = [part for part in _parsed(cell) if isinstance(part, ast.AnnAssign)]
-        if parts:
-            return {part.target.id: getattr(builtins, ast.unparse(part.annotation)) for part in parts}
-    return {}
-
-
-def _parsed(cell: str) -> list[ast.stmt]:
-    """The statements of a cell; none where it has magics or shell commands."""
-    try:
-        return ast.parse(cell).body
-    except SyntaxError:
-        return []
-
-
-def _injected(cells: Sequence[str]) -> list[str]:
-    """The names that papermill's cells assign."""
-    trees = [ast.parse(cell) for cell in cells if cell.startswith(INJECTED)]
-    return [target.id for tree in trees for part in tree.body for target in getattr(part, "targets", ())]
+        try:
+            statements = ast.parse(cell).body
+        except SyntaxError:  # magics or shell commands
+            continue
+        if cell.startswith(INJECTED):
+            injected += [target.id for part in statements for target in getattr(part, "targets", ())]
+        parts = [part for part in statements if isinstance(part, ast.AnnAssign)]
+        known = known or {part.target.id: getattr(builtins, ast.unparse(part.annotation)) for part in parts}
+    return known, injected
 
 
 def _value(name: str, value: Any, kind: type) -> Any:
@@ -89,18 +81,13 @@ def _value(name: str, value: Any, kind: type) -> Any:
 
 def _converted(value: Any, kind: type) -> Any:
     """A value, or the text of one, as a kind; ValueError or TypeError where it is none."""
-    if kind is bool:
-        found = WORDS.get(value.lower()) if isinstance(value, str) else value
-        if not isinstance(found, bool):
-            raise ValueError
-        return found
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+    if kind is bool and isinstance(value, str):
+        value = WORDS.get(value.lower())
+    if (kind is bool) != isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise TypeError
     found = kind(value)
-    if isinstance(value, float) and kind is int and found != value:
-        raise ValueError
-    if kind is float and math.isnan(found):
-        raise ValueError
+    if found != found or (isinstance(value, float) and kind is int and found != value):
+        raise ValueError  # NaN, or half a sample
     return found
 
 
@@ -114,9 +101,9 @@ def seed_list(seeds: int | str | list[int], what: str = "seeds") -> list[int]:
     Raises:
         ValueError: not a list of whole numbers of at least 0.
     """
-    text = f"[{seeds.strip(' []')}]" if isinstance(seeds, str) else seeds
     try:
-        found = json.loads(text) if isinstance(text, str) else [text] if type(text) is int else list(text)
+        found = json.loads(f"[{seeds.strip(' []')}]") if isinstance(seeds, str) else seeds
+        found = [found] if type(found) is int else list(found)
     except (json.JSONDecodeError, TypeError):
         found = []
     if not found or not all(type(seed) is int and seed >= 0 for seed in found):
@@ -135,10 +122,7 @@ def name_list(names: str | list[str], allowed: Sequence[str], what: str) -> list
     Raises:
         ValueError: no name, or one that is not allowed.
     """
-    text = (
-        names if isinstance(names, str) else ",".join(map(str, names)) if isinstance(names, list) else str(names)
-    )
-    found = [name.strip(" []\"'") for name in text.split(",")]
+    found = [name.strip(" []\"'") for name in str(names).split(",")]
     wrong = [name for name in found if name not in allowed]
     if wrong:
         raise ValueError(f"expected {what} among {', '.join(allowed)}, got {wrong[0]!r}")

@@ -282,10 +282,6 @@ def load_run(folder: Path | str) -> Run:
     try:
         run = Run(folder, from_dict(Experiment, json.loads((folder / CONFIG).read_text())))
         run.model()
-        wanted = ("history", "steps", "seconds", "parameters", "device", "hardware", "content")
-        missing = [key for key in wanted if key not in run.metrics]
-        if missing:
-            raise ValueError(f"{METRICS} without {missing[0]!r}")
         _check_metrics(run.metrics)
         if run.metrics["content"] != content_hash(folder, run.experiment):
             raise ValueError(f"{CONFIG} or {WEIGHTS} of another run than {METRICS}")
@@ -296,15 +292,14 @@ def load_run(folder: Path | str) -> Run:
 
 
 def _check_metrics(metrics: dict) -> None:
-    history = metrics["history"]
-    if not isinstance(history, list) or not history or not all(map(is_record, history)):
-        raise ValueError(f"{METRICS} with a history that is no list of validations")
-    kinds = {"steps": int, "seconds": (int, float), "parameters": int}
+    kinds = {"history": list, "steps": int, "seconds": (int, float), "parameters": int}
     kinds |= dict.fromkeys(("device", "hardware", "content"), str)
     kinds |= {name: str for name in ("code", "date") if name in metrics}
-    wrong = [name for name, kind in kinds.items() if not isinstance(metrics[name], kind)]
+    wrong = [name for name, kind in kinds.items() if not isinstance(metrics.get(name), kind)]
     if wrong:
-        raise ValueError(f"{METRICS} with {wrong[0]} {metrics[wrong[0]]!r}")
+        raise ValueError(f"{METRICS} with {wrong[0]} {metrics.get(wrong[0])!r}")
+    if not metrics["history"] or not all(map(is_record, metrics["history"])):
+        raise ValueError(f"{METRICS} with a history that is no list of validations")
 
 
 def run_of(experiment: Experiment, folder: Path) -> Run:
