@@ -33,7 +33,7 @@ from abcnb.study.methods import experiment
 from abcnb.study.fitting import fit
 
 runs = Path(runs_dir)
-run = fit(experiment("addition", "abc-places", preset), runs, "cpu", progress=False)
+run = fit(experiment("addition", "abc", preset), runs, "cpu", progress=False)
 calibration_panel(run, runs, "cpu", 20)"""
     cells = [
         new_markdown_cell("# 5 · A panel\n\n**Question.** Does it move where $\\kappa > 1$?"),

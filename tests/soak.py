@@ -24,7 +24,7 @@ from abcnb.study.settings import with_settings
 from tests.lab import CHROMIUM, KAPPA, serve, start_panel
 
 TASKS = ("successor", "addition", "parity", "n-by-1", "many-addition")
-METHODS = ("vanilla", "abs-place", "abc-places")
+METHODS = ("vanilla", "abs", "abc")
 
 
 def any_experiment(draw: random.Random, seeds: int = 10**6):

@@ -14,7 +14,7 @@ def test_reproduce_asks_for_everything_vanilla_first(tmp_path, monkeypatch):
     for seed in (0, 1):
         mine = [e.method for e in asked if e.seed == seed]
         assert mine == sorted(mine, key=MAIN_METHODS.index)
-    assert MAIN_METHODS.index("vanilla") < MAIN_METHODS.index("abc-places")
+    assert MAIN_METHODS.index("vanilla") < MAIN_METHODS.index("abc")
 
 
 def test_reproduce_lists_its_failures_even_where_everything_failed(tmp_path, monkeypatch):

@@ -7,8 +7,10 @@ import pytest
 
 from abcnb.evaluation import Score, percent
 from abcnb.study import results, views
+from abcnb.study.methods import experiment, settings_of
 from abcnb.study.published import Choice
 from abcnb.study.results import COLUMNS, SCORES, VALIDATIONS, read, record
+from abcnb.study.settings import with_settings
 from abcnb.study.sweep import read_sweep
 from abcnb.study.views import score_lines
 from tests.made_up import made_up
@@ -149,7 +151,7 @@ def test_committed_results_are_in_order(repository):
     assert len(set(keys)) == len(keys)
 
 
-def test_every_committed_number_can_be_asked_for_by_a_sweep():
+def test_every_committed_number_can_be_asked_for_by_name_and_by_a_sweep():
     asked = set()
     for spec in sorted((REPOSITORY / "reports/sweeps").glob("*.toml")):
         for wanted in read_sweep(spec).experiments:
@@ -159,10 +161,11 @@ def test_every_committed_number_can_be_asked_for_by_a_sweep():
     files |= {results.learning_file(scores): VALIDATIONS for scores in files}
     assert {file for file in files if file.exists()} == set(folder.glob("*.csv"))
     for file, content in files.items():
-        measured = results.read(file, content)
-        lost = measured[~measured["run"].isin(asked)]
-        assert lost[["task", "method", "seed", "settings"]].drop_duplicates().empty
-    assert len(results.read(folder / "accuracy.csv"))
+        rows = read(file, content)[[*results.NAMES, "run"]].drop_duplicates()
+        for task, method, preset, seed, settings, run in rows.itertuples(index=False):
+            wanted = with_settings(experiment(task, method, preset, seed), settings.split())
+            assert (wanted.digest, settings_of(wanted)) == (run, settings)
+        assert set(rows["run"]) <= asked
     models = {folder.name for folder in (REPOSITORY / "reports/models").iterdir()}
     assert models and models <= asked
 

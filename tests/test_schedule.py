@@ -30,7 +30,7 @@ hard_samples = 50
 
 [[grid]]
 tasks = ["successor", "parity"]
-methods = ["abc-places", "vanilla"]
+methods = ["abc", "vanilla"]
 presets = ["smoke"]
 """
 EIGHT = FOUR + "seeds = [0, 1]\n"
@@ -238,7 +238,7 @@ def eight(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "record", lambda *_: None)
     (tmp_path / "sweep.toml").write_text(EIGHT)
     wanted = read_sweep(tmp_path / "sweep.toml").experiments
-    assert wanted[0].method == "abc-places"  # asked for before the Vanilla that it calibrates
+    assert wanted[0].method == "abc"  # asked for before the Vanilla that it calibrates
     return wanted
 
 
@@ -263,7 +263,7 @@ def test_what_builds_on_a_failure_is_not_tried(eight, tmp_path):
 
 def test_variants_of_one_model_wait_until_one_of_them_has_trained_it(eight, tmp_path):
     """Their Vanilla is not asked for by itself."""
-    variants = [with_settings(eight[0], [f"calibration.kappa_cross={k}"]) for k in range(3)]
+    variants = [with_settings(eight[0], [f"tau=0.0{k}"]) for k in (2, 3, 4)]
     engine = Recorder(3)
     schedule(variants, engine, tmp_path)
     assert len(engine.started) == 3 and engine.most == 1

@@ -19,7 +19,7 @@ def written(tmp_path, text):
 
 @pytest.fixture
 def inline(monkeypatch):
-    monkeypatch.setattr("abcnb.study.engines.open_engine", lambda *_: InlineEngine())
+    monkeypatch.setattr("abcnb.__main__.open_engine", lambda *_: InlineEngine())
 
 
 def test_a_grid_is_a_full_cross_product(tmp_path):
@@ -158,8 +158,8 @@ def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path, i
 def test_without_a_share_of_a_card_ray_runs_on_cpus(monkeypatch, tmp_path, options, device):
     """Ray leaves a machine's cards visible to a task that asked for none."""
     ran = []
-    monkeypatch.setattr("abcnb.study.engines.open_engine", lambda *_: "engine")
-    monkeypatch.setattr("abcnb.study.schedule.run_all", lambda *given: ran.append(given[5]) or [])
+    monkeypatch.setattr("abcnb.__main__.open_engine", lambda *_: "engine")
+    monkeypatch.setattr("abcnb.__main__.run_all", lambda *given: ran.append(given[5]) or [])
     command = ["sweep", str(written(tmp_path, GRID)), "--reports", str(tmp_path)]
     command += [] if options is None else ["--engine", "ray", *options]
     assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0

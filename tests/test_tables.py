@@ -58,7 +58,7 @@ def lines_of_tables(text):
 
 
 def test_the_overview_shows_tasks_side_by_side_on_random_digits():
-    named = ["preset or round", "---", "`laptop`", "`laptop`"]
+    named = ["preset", "---", "`laptop`", "`laptop`"]
     expected = [f"| {name} {line}" for name, line in zip(named, SIDE_BY_SIDE, strict=True)]
     expected[1] = "|---" + SIDE_BY_SIDE[1]
     assert lines_of_tables(tables.overview(pd.DataFrame(ROWS))) == expected
@@ -189,22 +189,22 @@ def test_the_lengths_asked_for_are_those_of_the_table():
 
 
 def test_outputs_in_rows_have_tables_of_their_own_with_all_lengths_that_were_measured():
-    rows = [made_up("multiplication", "abs-place", 0, n, c) for n, c in ((12, 99), (180, 0))]
-    rows += [made_up("nested", "abc-places", 0, 3, 7), made_up("addition", "vanilla", 0, 600, 1)]
+    rows = [made_up("multiplication", "abs", 0, n, c) for n, c in ((12, 99), (180, 0))]
+    rows += [made_up("nested", "abc", 0, 3, 7), made_up("addition", "vanilla", 0, 600, 1)]
     before, _, after = tables.long_tables(pd.DataFrame(rows)).partition("## Outputs in rows")
     assert "multiplication" not in before and "nested" not in before and "| 600 |" not in before
     assert lines_of_tables(after) == [
         "| task | method | seeds | 12 | 180 |",
         "|---|---|---|---|---|",
-        "| multiplication | abs-place | one seed | 99.00 | 0.00 |",
+        "| multiplication | abs | one seed | 99.00 | 0.00 |",
         "| task | method | seeds | 3 |",
         "|---|---|---|---|",
-        "| nested | abc-places | one seed | 7.00 |",
+        "| nested | abc | one seed | 7.00 |",
     ]
     assert "reproduce" not in after
 
 
-def scores_at_60(correct, task="addition", method="abc-places", **more):
+def scores_at_60(correct, task="addition", method="abc", **more):
     """A row per seed with so many of 100 right."""
     return [made_up(task, method, seed, 60, right, **more) for seed, right in enumerate(correct)]
 
@@ -220,9 +220,9 @@ def test_completeness_counts_seeds_with_their_exact_interval():
     rows += [made_up("addition", "rope", length=20, test_set="padded")]  # of another length: nowhere
     found = tables.completeness(pd.DataFrame(rows))
     assert found.to_dict("records") == [
-        {"task": "addition", "method": "abc-places", "random digits": "4 of 5 (28.4 to 99.5)"}
+        {"task": "addition", "method": "abc", "random digits": "4 of 5 (28.4 to 99.5)"}
         | {"hard cases": "5 of 5 (47.8 to 100)", "worst kind of hard cases": "unequal: 12.50"},
-        {"task": "parity", "method": "abc-places", "random digits": "1 of 2 (1.3 to 98.7)"}
+        {"task": "parity", "method": "abc", "random digits": "1 of 2 (1.3 to 98.7)"}
         | {"hard cases": "not run", "worst kind of hard cases": "not known"},
     ]
 
@@ -242,7 +242,7 @@ def test_rows_that_reproduce_are_close_at_every_published_length():
 
 def test_a_method_that_is_complete_nowhere_leaves_no_empty_table():
     text = tables.long_tables(pd.DataFrame(scores_at_60([50, 98])))
-    assert "On how many seeds" not in text and "| addition | abc-places | 2 |" in text
+    assert "On how many seeds" not in text and "| addition | abc | 2 |" in text
 
 
 def test_the_overview_leaves_out_an_unpublished_method_that_lacks_a_task():
@@ -252,57 +252,13 @@ def test_the_overview_leaves_out_an_unpublished_method_that_lacks_a_task():
     assert "| lora |" in tables.overview(pd.DataFrame([*rows, made_up("n-by-1", "lora", 0, 60, 3)]))
 
 
-def test_seeds_opened_last_have_tables_of_their_own():
-    first = scores_at_60([100, 100]) + scores_at_60([1], settings="train_numbers=mixed")
-    last = [row | {"seed": row["seed"] + 20} for row in scores_at_60([90, 92], settings="train_numbers=mixed")]
-    last += [row | {"seed": row["seed"] + 20} for row in scores_at_60([97, 97], "parity")]
-    long = tables.long_tables(pd.DataFrame(last + first))
-    before, opened, after = long.partition("Preset `laptop`, seeds 20, 21, opened once after everything was fixed")
-    assert opened and "seeds 0, 1, at most" in before
-    assert "| abc-places | 2 | not run | 100 (99.8) |" in before and "mixed" not in before
-    assert "with the third round's settings" in after and "100 (99.8)" not in after
-    # Each task has one configuration, so the settings need no column.
-    assert "| abc-places | 2 | not run | 91.00, worst 90.00 (99.8) | 97.00 |" in after
-    short = tables.overview(pd.DataFrame(last + first))
-    assert "`laptop` have seeds 0, 1. Rows of the third round (`laptop`) have seeds 20, 21, opened once" in short
-    assert lines_of_tables(short)[2:] == [
-        "| `laptop` | abc-places | 2 | not run | 100 (99.8) | not run | not run |",
-        "| third round | abc-places | 2 | not run | 91.00, worst 90.00 (99.8) | 97.00 | not run |",
-    ]
-
-
-def test_the_seeds_of_two_rounds_are_in_no_table_together():
-    third = [row | {"seed": row["seed"] + 20} for row in scores_at_60([0, 100], "parity", settings="kappa=0")]
-    fourth = [row | {"seed": row["seed"] + 40} for row in scores_at_60([100, 98], "parity", settings="kappa=2")]
-    text = tables.long_tables(pd.DataFrame(fourth + third))
-    for name, seeds, cell in (
-        ("third", "20, 21", "50.00, worst 0.00"),
-        ("fourth", "40, 41", "99.00, worst 98.00"),
-    ):
-        _, _, after = text.partition(f"## Seeds opened after everything was fixed: {name} round\n")
-        section = after.partition("\n## ")[0]
-        assert (
-            f"seeds {seeds}, opened once after everything was fixed, with the {name} round's settings," in section
-        )
-        assert "| parity | abc-places | 1 of 2 (1.3 to 98.7) |" in section and cell in section
-
-
-def test_seeds_opened_last_with_two_configurations_of_a_task_name_them():
-    last = scores_at_60([90], settings="train_numbers=mixed") + scores_at_60([95])
-    last = pd.DataFrame([row | {"seed": row["seed"] + 20} for row in last])
-    assert tables.overview(last) == ""  # a round of one task
-    text = tables.long_tables(last)
-    assert "| abc-places | train_numbers=mixed | one seed | not run | 90.00" in text
-    assert "| abc-places |  | one seed | not run | 95.00" in text
-
-
 def test_a_single_seed_is_marked():
     rows = scores_at_60([100, 100]) + scores_at_60([7], "parity")
-    rows += [made_up("addition", "abc-places", 0, 20, 98), made_up("parity", "rope", 0, 60)]
+    rows += [made_up("addition", "abc", 0, 20, 98), made_up("parity", "rope", 0, 60)]
     text = tables.long_tables(pd.DataFrame(rows), (20, 60))
-    assert "| addition | abc-places | 2 | 98.00, one seed (99.9) | 100 (99.8) |" in text
+    assert "| addition | abc | 2 | 98.00, one seed (99.9) | 100 (99.8) |" in text
     assert "| parity | rope | one seed | not run | 50.00 |" in text
-    assert "| abc-places | 1 to 2 | not run | 100 (99.8) | 7.00, one seed | not run |" in text
+    assert "| abc | 1 to 2 | not run | 100 (99.8) | 7.00, one seed | not run |" in text
 
 
 def test_markup_in_a_row_does_not_reach_the_page():

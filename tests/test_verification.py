@@ -51,12 +51,12 @@ def test_a_row_that_does_not_is_named_with_both_counts(reports, values):
     assert all(str(value) in line.partition(", now ")[0] for value in values.values())
 
 
-def test_a_model_of_a_development_seed_is_not_compared(reports, abc_run):
+def test_a_model_of_a_development_seed_is_compared_with_its_own_rows(reports, abc_run):
     commit_run(abc_run, reports / "models")
-    assert verify(reports)[1] == ["successor abc-places seed 0: no committed row to compare with"]
-    row = results.row(abc_run, "hard", abc_run.evaluate(3, 20, "hard"))
+    assert verify(reports)[1] == ["successor abc seed 0: no committed row to compare with"]
+    row = results.row(abc_run, "random", abc_run.evaluate(6, 20))
     results.record(reports / "results" / "development.csv", [row])
-    assert verify(reports) == (1, [])
+    assert verify(reports) == (2, [])
 
 
 def test_stamping_holds_the_lock_of_every_file_that_it_writes(reports, monkeypatch):

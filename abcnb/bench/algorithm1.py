@@ -22,7 +22,6 @@ def algorithm_1(
     statistic="mean",
     pool="head",
     threshold_on="centred",
-    value="centred",
 ):
     """Bias of M × N for each head, from averaged attention of m × n, m ≤ M, n ≤ N.
 
@@ -34,7 +33,6 @@ def algorithm_1(
         statistic: `mean` or `sum` of a line's cells.
         pool: d_max, μ and σ over all lines of the `head` or of each `direction` on its own.
         threshold_on: what must exceed the threshold, the `line`'s d or the `centred` d − d_max.
-        value: what a kept line's cells get, `centred` d − d_max, `raw` d, or `zero`.
 
     Returns:
         Nested lists [heads][M][N].
@@ -58,8 +56,7 @@ def algorithm_1(
                         continue
                     d = summarise(A, line, statistic)
                     if (d - d_max if threshold_on == "centred" else d) > threshold:
-                        kept = {"centred": d - d_max, "raw": d, "zero": 0.0}[value]
-                        bias[i][j] = max(bias[i][j], kept)
+                        bias[i][j] = max(bias[i][j], d - d_max)
         if all(cell == CLOSED for row in bias for cell in row):
             bias = [[0.0] * N for _ in range(M)]
         result.append(bias)

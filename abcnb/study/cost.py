@@ -2,9 +2,10 @@
 
 A product of [m, k] and [k, n] matrices is 2 m k n operations; everything else is left out, as is usual. The
 backward pass costs twice the forward pass: gradients of activations and of weights. LoRA's frozen weights need no
-gradients, so there it costs as much as the forward pass.
+gradients, so there it costs as much as the forward pass. Heads with one line each have no queries and no keys.
 """
 
+from abcnb.biases import CLOSED
 from abcnb.study.experiments import Experiment
 
 
@@ -19,7 +20,11 @@ def forward_flops(experiment: Experiment, width: int = 0) -> int:
     tokens = task.stream_vocabulary_size if experiment.in_one_stream else task.vocabulary_size
     d, d_ff = model.d_model, model.d_ff
 
-    def attention(queries: int, keys: int, relative: bool, adapted: bool) -> int:
+    def attention(
+        queries: int, keys: int, relative: bool = False, adapted: bool = False, gathers: bool = False
+    ) -> int:
+        if gathers:
+            return 2 * (queries + keys) * d * d  # output and value
         projections = 2 * queries * d * d + 2 * keys * d * d  # query and output; key and value
         distances = queries * d * (2 * model.relative_clip + 1) if relative else 0
         adapters = 2 * (queries + keys) * d * experiment.lora.rank if adapted else 0
@@ -30,10 +35,12 @@ def forward_flops(experiment: Experiment, width: int = 0) -> int:
 
     in_self, in_cross = model.position in ("relative", "relative-self"), model.position == "relative"
     adapted = experiment.lora is not None
-    encoder = attention(columns, columns, in_self, False) + feed_forward(columns)
-    decoder = attention(rows, rows, in_self, adapted)
+    limits = experiment.biased, experiment.biased_layers, experiment.closed
+    gathers = experiment.bias in ("by-hand", "calibrated") and limits == ("both", (), CLOSED)
+    encoder = attention(columns, columns, in_self) + feed_forward(columns)
+    decoder = attention(rows, rows, in_self, adapted, gathers)
     if not experiment.in_one_stream:
-        decoder += attention(rows, columns, in_cross, adapted)
+        decoder += attention(rows, columns, in_cross, adapted, gathers)
     head = 2 * stream.rows * d * tokens
     return model.encoder_layers * encoder + model.decoder_layers * (decoder + feed_forward(rows)) + head
 

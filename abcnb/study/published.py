@@ -68,11 +68,8 @@ CITED = (
     },
 )
 
-# The row of Tables 1 and 3 that a method stands beside where it has none of its own name: ABC is published once, and
-# the variants over places not at all.
-BESIDE = {"abs-place": "abs-cpi", "abc-columns": "abc-paper", "abc-places": "abc-paper"}
-
-
+# The row of Tables 1 and 3 that a method stands beside where it has none of its own name.
+BESIDE = {"abs": "abs-cpi", "abc": "abc-paper"}
 OTHER_MODELS = ("decoder-only",)  # presets of models that are none of the paper's, which are all encoder-decoder
 
 
@@ -104,58 +101,32 @@ CHOICES = (
     Choice(
         "window's sides", "w columns on both", "the digit and w before it", "as the code", ("window.sides=both",)
     ),
-    Choice(
-        "averaged for ABC",
-        "scores before the softmax",
-        "weights after it",
-        "weights",
-        ("calibration.average=scores",),
-    ),
+    Choice("averaged for ABC", "scores before the softmax", "weights after it", "weights", ()),
     Choice(
         "output rows that ABC reads",
         "all",
         "the first 6",
-        "all (abc-paper: the first 6)",
-        ("calibration.directions_cross=-1,0,1 calibration.directions_self=-1,0,1 calibration.rows=0",),
-    ),
-    Choice("a line's strength", "mean", "sum", "sum", ("calibration.statistic=mean calibration.min_support=0.0",)),
-    Choice(
-        "threshold", "normalize, then cut", "cut", "cut, then normalize", ("calibration.threshold_on=centred",)
+        "`abc-paper` as the code, `abc` all",
+        ("algorithm1.rows=0",),
     ),
     Choice(
-        "κ, cross and self",
-        "4.5 and 0.87",
-        "4.5 and 0.87",
-        "1 and 0 (Addition: 0 and 0)",
-        ("calibration.kappa_cross=4.5 calibration.kappa_self=0.87",),
-    ),
-    Choice(
-        "directions of cross-attention",
+        "directions of lines",
         "Δ = −1, 0, 1",
-        "Δ = −1",
-        "Δ = −1, 0",
-        ("calibration.directions_cross=-1,0,1", "calibration.directions_cross=-1"),
+        "Δ = −1 in cross-attention, 1 in self-attention",
+        "`abc-paper` as the code, `abc` every coordinate at slope 1 and 2",
+        (
+            "algorithm1.directions_self=-1,0,1 algorithm1.directions_cross=-1,0,1",
+            "algorithm1.directions_self=-1,0,1 algorithm1.directions_cross=-1,0,1 algorithm1.rows=0",
+        ),
     ),
-    Choice(
-        "rows that a line must cross",
-        "any",
-        "any",
-        "half (Addition: three quarters)",
-        ("calibration.min_support=0.0",),
-    ),
+    Choice("a line's strength", "mean", "sum", "`abc-paper` as the code, `abc` a share of all steps", ()),
+    Choice("threshold", "normalize, then cut at κσ + μ", "cut", "`abc-paper` as the code, `abc` one share τ", ()),
     Choice(
         "a row that no line reaches",
         "silent",
         "attends freely",
-        "the nearest line's end",
-        ("calibration.closed_rows=transparent",),
-    ),
-    Choice(
-        "a head without lines",
-        "transparent",
-        "transparent",
-        "its strongest line",
-        ("calibration.empty_head=transparent",),
+        "`abc-paper` as the code, `abc` the start token",
+        (),
     ),
     Choice(
         "learning rate", "1e-5", "1e-4", "2e-3", ("training.learning_rate=1e-05", "training.learning_rate=0.0001")
@@ -163,27 +134,5 @@ CHOICES = (
     Choice("encoder layers", "1", "0", "0", ("model.encoder_layers=1",)),
     Choice("decoder layers", "6", "6", "2", ("model.decoder_layers=6",)),
     Choice("dropout", "0.3", "0.3", "0", ("model.dropout=0.3",)),
-    Choice("operands padded to", "61 digits", "61 digits", "7 digits", ("width=61", "width=21")),
-)
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a reviewer of the paper asked, and the settings that answer it, each as `results.row` names it."""
-
-    point: str
-    tried: tuple[str, ...]
-
-
-QUESTIONS = (
-    Question("a finite bias instead of −∞", ("closed=-20.0", "closed=-10.0", "closed=-5.0", "closed=-2.0")),
-    Question("biases in self- or in cross-attention alone", ("biased=self", "biased=cross")),
-    Question("biases in one of the two layers", ("biased_layers=0", "biased_layers=1")),
-    Question(
-        "cyclic positions without a window",
-        ("model.position=cyclic-columns", "model.position=cyclic-places model.random_phase=True"),
-    ),
-    Question("learned positions with a window", ("model.position=learned model.random_phase=False",)),
-    Question("encoder layers", ("model.encoder_layers=1", "model.encoder_layers=2")),
-    Question("decoder layers", ("model.decoder_layers=1", "model.decoder_layers=4", "model.decoder_layers=6")),
+    Choice("operands padded to", "61 digits", "61 digits", "7 digits, `abc-paper` 61", ("width=61",)),
 )

@@ -16,7 +16,7 @@ from abcnb.testsets import HARD_SAMPLES
 
 # The longest first, for two workers to end together.
 MAIN_TASKS = ("parity", "addition", "n-by-1", "successor")
-MAIN_METHODS = ("vanilla", "abs-place", "abc-places")
+MAIN_METHODS = ("vanilla", "abs", "abc")
 
 
 def reproduce(

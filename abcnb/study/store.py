@@ -5,6 +5,7 @@ reports/results/accuracy.csv  every measured score
 reports/results/learning.csv  every validation of the runs behind those scores
 """
 
+import contextlib
 import json
 import shutil
 from collections.abc import Sequence
@@ -23,12 +24,11 @@ from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
 from abcnb.study.fitting import fit, is_usable
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import ATTENTION, METRICS, RUNS, WEIGHTS, Run, content_hash, is_finished, load_run, run_of
+from abcnb.study.runs import ATTENTION, METRICS, RUNS, WEIGHTS, Run, content_hash, is_finished, run_of
 from abcnb.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
 ROUNDED = "rounded"  # folder among the runs for copies of committed ones
-COPY_OF = "copy of"  # in the metrics of such a copy: the committed run's hash
 
 
 def commit_run(run: Run, models: Path) -> Path:
@@ -55,8 +55,8 @@ def commit_run(run: Run, models: Path) -> Path:
                 shutil.copy(file, temporary)
         halved = {name: value.half() for name, value in load_file(run.folder / WEIGHTS).items()}
         write_atomically(temporary / WEIGHTS, lambda name: save_file(halved, name))
-        metrics = json.dumps(run.metrics | {"content": content_hash(temporary, run.experiment)}, indent=1)
-        (temporary / METRICS).write_text(metrics)
+        known = {"content": content_hash(temporary, run.experiment)}
+        (temporary / METRICS).write_text(json.dumps(run.metrics | known, indent=1))
         if (run.folder / ATTENTION).exists():
             shutil.copy(run.folder / ATTENTION, temporary)
         shutil.rmtree(target, ignore_errors=True)
@@ -66,33 +66,16 @@ def commit_run(run: Run, models: Path) -> Path:
     return target
 
 
-def _adopt(committed: Path, folder: Path) -> None:
-    """Copy a committed run, so that what is evaluated is remembered outside of what is committed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in committed.iterdir():
-        if file.name not in (METRICS, WEIGHTS):
-            shutil.copy(file, folder)
-    weights = {name: value.float() for name, value in load_file(committed / WEIGHTS).items()}
-    write_atomically(folder / WEIGHTS, lambda name: save_file(weights, name))
-    run = load_run(committed)
-    metrics = run.metrics | {"weights": "rounded to half precision", COPY_OF: run.metrics["content"]}
-    metrics["content"] = content_hash(folder, run.experiment)
-    # Last: a folder without it is unfinished.
-    write_atomically(folder / METRICS, lambda name: name.write_text(json.dumps(metrics, indent=1)))
-
-
-def _is_copy(folder: Path, committed: Path) -> bool:
-    """Whether a folder holds the committed run as it is now."""
-    if not is_finished(folder):
-        return False
-    wanted = json.loads((committed / METRICS).read_text())
-    try:
-        kept = json.loads((folder / METRICS).read_text())
-    except ValueError:  # a damaged copy is made anew
-        return False
-    if not isinstance(kept, dict) or kept.get(COPY_OF) != wanted["content"]:
-        return False
-    return all(kept.get(name) == value for name, value in wanted.items() if name != "content")
+def _copied(committed: Path, folder: Path) -> Path:
+    """A committed run's copy as it is now, so that what is evaluated is remembered outside of what is committed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(f".{folder.name}.lock")):
+        wanted, kept = committed / METRICS, folder / METRICS
+        if not kept.is_file() or kept.read_bytes() != wanted.read_bytes():
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(committed, folder, ignore=shutil.ignore_patterns(METRICS))
+            shutil.copy(wanted, kept)  # last: a folder without it is unfinished
+    return folder
 
 
 @dataclass(frozen=True)
@@ -125,14 +108,6 @@ class Store:
         if line := older(unsaid, switch):
             print(line)
 
-    def _is_trained(self, experiment: Experiment) -> bool:
-        """Whether numbers come from a run of it: one that may be used, unless it is older than what is committed."""
-        if not is_usable(experiment, self.runs, self._fresh):
-            return False
-        rows = self._rows("accuracy.csv", experiment)
-        committed_is_newer = rows is not None and set(rows["code"]) == {fingerprint()}
-        return is_usable(experiment, self.runs, fresh=committed_is_newer)
-
     def _committed(self, experiment: Experiment) -> Path:
         return self.reports / "models" / experiment.digest
 
@@ -147,32 +122,27 @@ class Store:
             run = fit(experiment, self.runs, self.device, self.progress, fresh=self._fresh)
             self._say({run.code})
             return run
-        folder = self.runs / ROUNDED / experiment.digest
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder.parent / f".{experiment.digest}.lock"):
-                if not _is_copy(folder, self._committed(experiment)):
-                    shutil.rmtree(folder, ignore_errors=True)
-                    _adopt(self._committed(experiment), folder)
-        except OSError:  # a place that cannot be written to: then nothing is remembered
-            folder = self._committed(experiment)
+        folder = self._committed(experiment)
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing is remembered
+            folder = _copied(folder, self.runs / ROUNDED / experiment.digest)
         run = run_of(experiment, folder)
         self._say({run.code})
         return run
 
-    def _rows(self, file: str, experiment: Experiment, content: results.Content = results.SCORES):
-        """Rows of a committed CSV that belong to an experiment."""
+    def _stored(self, file: str, experiment: Experiment, content: results.Content = results.SCORES):
+        """Rows of a committed CSV of an experiment; None where there are none, or a run that is not older counts."""
         if not self.reports:
             return None
         table = results.read(self.reports / "results" / file, content)
         rows = table[table["run"] == experiment.digest]
-        return rows if len(rows) else None
+        newest = set(rows["code"]) == {fingerprint()}
+        return None if rows.empty or is_usable(experiment, self.runs, fresh=newest) else rows
 
     def origin(self, experiments: Sequence[Experiment]) -> str:
         """Where stored models and numbers come from: hardware, date and code, in one line."""
         found = set()
         for e in experiments:
-            rows = None if self._is_trained(e) else self._rows("accuracy.csv", e)
+            rows = self._stored("accuracy.csv", e)
             if rows is not None:
                 found |= set(rows[["hardware", "date", "code"]].itertuples(index=False, name=None))
             elif places := [p for p in (self.runs / e.digest, self.runs / ROUNDED / e.digest) if is_finished(p)]:
@@ -184,45 +154,31 @@ class Store:
         when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
         return f"Stored: {', '.join(hardware)}; {when}; code {', '.join(codes)} (this code is {fingerprint()})."
 
-    def has_scores(self, experiment: Experiment) -> bool:
-        """Whether scores of it are committed."""
-        return self._rows("accuracy.csv", experiment) is not None
-
     def history(self, experiment: Experiment) -> list[dict]:
         """Validations over training: step, seconds, loss, exact_match (percent), digit_error_rate."""
-        if not self._is_trained(experiment):
-            rows = self._rows("learning.csv", experiment, results.VALIDATIONS)
-            if rows is not None:
-                self._say(set(rows["code"]))
-                return rows[results.LEARNED].to_dict("records")
-        return self.run(experiment).metrics["history"]
+        rows = self._stored("learning.csv", experiment, results.VALIDATIONS)
+        if rows is None:
+            return self.run(experiment).metrics["history"]
+        self._say(set(rows["code"]))
+        return rows[results.LEARNED].to_dict("records")
 
     def cost(self, experiment: Experiment) -> dict:
         """What training it took: parameters (trained ones), steps, seconds."""
-        if not self._is_trained(experiment):
-            rows = self._rows("accuracy.csv", experiment)
-            if rows is not None:
-                self._say(set(rows["code"]))
-                first = rows.iloc[0]
-                return {
-                    "parameters": int(first["parameters"]),
-                    "steps": int(first["train_steps"]),
-                    "seconds": float(first["train_seconds"]),
-                }
-        metrics = self.run(experiment).metrics
-        return {name: metrics[name] for name in ("parameters", "steps", "seconds")}
+        rows = self._stored("accuracy.csv", experiment)
+        if rows is None:
+            metrics = self.run(experiment).metrics
+            return {name: metrics[name] for name in ("parameters", "steps", "seconds")}
+        self._say(set(rows["code"]))
+        names = {"parameters": "parameters", "train_steps": "steps", "train_seconds": "seconds"}
+        return rows.rename(columns=names)[list(names.values())].iloc[:1].to_dict("records")[0]
 
     def scores(
         self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000, test_set: str = "random"
     ) -> list[Score]:
         """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
-        rows = None if self._is_trained(experiment) else self._rows("accuracy.csv", experiment)
-        known = (
-            {}
-            if rows is None
-            else {row.length: results.score_of(row) for row in rows[rows["test_set"] == test_set].itertuples()}
-        )
-        found = []
+        rows = self._stored("accuracy.csv", experiment)
+        rows = [] if rows is None else rows[rows["test_set"] == test_set].itertuples()
+        known, found = {row.length: results.score_of(row) for row in rows}, []
         for length in lengths:
             score = known.get(length)
             if score is None or score.samples != sample_count(experiment.get_task(), length, samples, test_set):
@@ -252,21 +208,17 @@ class Store:
             95% Wilson interval), digits (output tokens over all samples), wrong_digits and digit_error_rate.
         """
         names = names or [e.method for e in experiments]
-        scores = [
-            (e, name, score)
-            for e, name in zip(experiments, names, strict=True)
-            for score in self.scores(e, lengths, samples, test_set)
-        ]
-        if scores:
-            print(self.origin(experiments))
         rows = [
             {"task": e.task, "method": name, "seed": e.seed, "settings": settings_of(e)}
             | {"length": score.length, "samples": score.samples, "correct": score.correct}
             | {"exact_match": score.exact_match, "low": score.interval[0], "high": score.interval[1]}
             | {"digits": score.digits, "wrong_digits": score.wrong_digits}
             | {"digit_error_rate": score.wrong_digits / score.digits}
-            for e, name, score in scores
+            for e, name in zip(experiments, names, strict=True)
+            for score in self.scores(e, lengths, samples, test_set)
         ]
+        if rows:
+            print(self.origin(experiments))
         return pd.DataFrame(rows)
 
 

@@ -13,7 +13,7 @@ samples = 1000
 
 [[grid]]                             # any number of blocks; each is a full cross product
 tasks = ["successor", "addition"]
-methods = ["abs-cpi", "abs-place"]
+methods = ["abs-cpi", "abs"]
 seeds = [0, 1, 2]                    # optional: [0]
 presets = ["laptop"]                 # optional
 overrides = [[], ["model.period=6"]] # optional: variants, each a list of settings as for `fit --set`
@@ -54,12 +54,8 @@ class Sweep:
     results: str = TABLES
 
 
-def read_sweep(file: Path, preset: str = "") -> Sweep:
+def read_sweep(file: Path) -> Sweep:
     """A sweep from its TOML file.
-
-    Args:
-        file: the specification.
-        preset: run it at this one instead of those it names.
 
     Raises:
         ValueError: no such file, not TOML, an unknown or missing key, or a value that no experiment can have.
@@ -87,7 +83,6 @@ def read_sweep(file: Path, preset: str = "") -> Sweep:
         raise ValueError(f"expected at least one [[grid]] in {file}")
     found: dict[str, Experiment] = {}  # by digest: a model that two blocks ask for is trained and listed once
     for number, block in enumerate(_blocks(content, "grid", file), 1):
-        block = block | ({"presets": [preset]} if preset else {})
         for wanted in _experiments(block, file, f" of [[grid]] number {number}"):
             found.setdefault(f"{wanted.digest} {wanted.method} {wanted.preset}", wanted)
     return Sweep(tuple(found.values()), tuple(lengths), tuple(dict.fromkeys(tests)), results)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from abcnb.evaluation import exact_interval, percent
 from abcnb.rows import RowTask
-from abcnb.study import rounds, views
+from abcnb.study import views
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS
 from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
@@ -60,7 +60,7 @@ def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[in
         here, committed: rows of accuracy.csv of the same experiments.
         lengths: in digits.
     """
-    parts = [made_with(here, opened_in="")]
+    parts = [made_with(here)]
     for test_set, title in views.TITLES.items():
         sides = {"here": here, "committed": committed}
         sides = {name: side[side["test_set"] == test_set] for name, side in sides.items()}
@@ -97,55 +97,31 @@ def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "ran
     return markdown(shown.assign(seeds=shown["seeds"].map(lambda count: ONE if count == 1 else count)))
 
 
-# The rows of the paper's tables, ours beside them.
-PAPERS = (
-    "vanilla", "nope", "alibi", "alibi-cross", "rope", "rpe", "rpe-self", "abs-sinusoidal", "abs-cpi", "abs-nope",
-    "abs-place", "abc-paper", "abc-columns", "abc-places", "lora",
-)  # fmt: skip
-
-
 def overview(table: pd.DataFrame) -> str:
-    """The paper's tasks side by side at the longest of its lengths, random digits, as a Markdown table.
-
-    Of the paper's models the methods of its tables, of others all. A round that was of a single task has no rows.
-    """
-    chosen, parts = [], []
-    for group in groups(table):
-        rows = group[(group["test_set"] == "random") & group["task"].isin(PUBLISHED)]
-        if _is_of_the_papers_models(group):
-            rows = rows[rows["method"].isin(PAPERS)]
-        if rows["task"].nunique() > (1 if _round(group) else 0):
-            chosen.append(rows)
+    """The paper's tasks side by side at the longest of its lengths, random digits, as a Markdown table."""
+    of_tasks = table[(table["test_set"] == "random") & table["task"].isin(PUBLISHED)]
+    chosen, parts = groups(of_tasks), []
     for rows in chosen:
         part = zeros_in_one_row(by_task(rows, LENGTHS[-1]))
-        part.insert(0, "preset or round", _short_name(rows))
+        part.insert(0, "preset", f"`{rows['preset'].iloc[0]}`")
         parts.append(part)
     if not parts:
         return ""
     together = pd.concat(chosen)
     text = (
         f"Percent exact match over the whole output at {LENGTHS[-1]} random digits, of at most "
-        f"{together['samples'].max():,} samples, on {_hardware(together)}. {'. '.join(map(_seeds_of, chosen))}."
+        f"{together['samples'].max():,} samples, on {_hardware(together)}. {' '.join(map(_seeds_of, chosen))}"
     )
     if any(map(_is_of_the_papers_models, chosen)):
-        text += (
-            " Published numbers are in parentheses: for `abs-place` the paper's *+ T=3*, for `abc-columns` and "
-            "`abc-places` its ABC."
-        )
+        text += " Published numbers are in parentheses: for `abs` the paper's *+ T=3*, for `abc` its ABC."
     text = " ".join(filter(None, [text, older(set(together["code"]), "`--fresh`", "these rows")]))
     return f"{text}\n\n{markdown(pd.concat(parts).fillna(''))}"
 
 
-def _short_name(group: pd.DataFrame) -> str:
-    return f"{_round(group)} round" if _round(group) else f"`{group['preset'].iloc[0]}`"
-
-
 def _seeds_of(group: pd.DataFrame) -> str:
-    name, seeds, preset = _short_name(group), _ranges(set(group["seed"])), group["preset"].iloc[0]
-    if not _round(group):
-        some = group.groupby(["task", "method"])["seed"].nunique().min() < group["seed"].nunique()
-        return f"Rows of {name} have seeds {seeds}{', or the first of them' if some else ''}"
-    return f"Rows of the {name} (`{preset}`) have seeds {seeds}, opened once after everything was fixed"
+    some = group.groupby(["task", "method"])["seed"].nunique().min() < group["seed"].nunique()
+    more = ", or the first of them" if some else ""
+    return f"Rows of `{group['preset'].iloc[0]}` have seeds {_ranges(set(group['seed']))}{more}."
 
 
 def zeros_in_one_row(table: pd.DataFrame) -> pd.DataFrame:
@@ -171,7 +147,7 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
     """
     parts = []
     for group in groups(table):
-        beside_the_paper = _is_of_the_papers_models(group) and not _round(group)
+        beside_the_paper = _is_of_the_papers_models(group)
         parts += [f"## {_heading(group)}", made_with(group)]
         if beside_the_paper:
             parts += [
@@ -205,20 +181,12 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
 
 
 def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows that one table may show: of one preset, in rows or not, and of the seeds of one round or of the others.
-
-    Of the others, rows of changed settings are left out: they were tried while something was still chosen.
-    """
-    found = []
-    for name, part in rounds.by_round(table).items():
-        part = views.in_order(part if name else part[part["settings"] == ""])
-        found += [group for _, group in part.groupby([_is_in_rows(part), part["preset"]], sort=False)]
-    return found
+    """The rows that one table may show: of one preset, in rows or not. Those of changed settings are left out."""
+    table = views.in_order(table[table["settings"] == ""])
+    return [group for _, group in table.groupby([_is_in_rows(table), table["preset"]], sort=False)]
 
 
 def _heading(group: pd.DataFrame) -> str:
-    if _round(group):
-        return f"Seeds opened after everything was fixed: {_round(group)} round"
     if _is_in_rows(group).all():
         return "Outputs in rows: products, sums of many terms, lists in lists"
     return f"Preset `{group['preset'].iloc[0]}`"
@@ -292,10 +260,6 @@ def _is_in_rows(table: pd.DataFrame) -> pd.Series:
     return table["task"].map(lambda name: isinstance(get_task(name), RowTask))
 
 
-def _round(group: pd.DataFrame) -> str:
-    return rounds.opened_in(group["seed"].iloc[0])
-
-
 def _is_complete(rows: pd.DataFrame) -> pd.Series:
     return 100 * rows["correct"] >= COMPLETE * rows["samples"]
 
@@ -308,23 +272,13 @@ def _complete(rows: pd.DataFrame) -> str:
     return f"{complete} of {seeds} ({low} to {high})"
 
 
-def made_with(group: pd.DataFrame, opened_in: str | None = None) -> str:
-    """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line.
-
-    Args:
-        group: rows of accuracy.csv.
-        opened_in: the round whose settings they have, empty for the frozen ones; None is the round of their seeds.
-    """
-    opened_in, opened = _round(group) if opened_in is None else opened_in, ""
-    if opened_in:
-        opened = f", opened once after everything was fixed, with the {opened_in} round's settings,"
+def made_with(group: pd.DataFrame) -> str:
+    """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
     text = (
-        f"Preset `{group['preset'].iloc[0]}`, seeds {_ranges(set(group['seed']))}{opened or ','} at most "
+        f"Preset `{group['preset'].iloc[0]}`, seeds {_ranges(set(group['seed']))}, at most "
         f"{group['samples'].max():,} samples per length, on {_hardware(group)}. "
         "Percent exact match over the whole output"
     )
-    if _is_in_rows(group).all() and (group["samples"] == 1).any():
-        text += ", or the wrong tokens of each seed where a length has one sample"
     text += "; published numbers in parentheses." if _is_of_the_papers_models(group) else "."
     return " ".join(filter(None, [text, older(set(group["code"]), "`--fresh`", "these rows")]))
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from abcnb.evaluation import Score, percent, wilson_interval
 from abcnb.study.methods import METHODS, PRESETS
-from abcnb.study.published import Choice, Question, published
+from abcnb.study.published import Choice, published
 from abcnb.tasks import TASKS
 
 
@@ -24,12 +24,10 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
     """Measured beside published: one row per task and method (its index) and settings, one column per length.
 
     A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`. Where a
-    row has several seeds and a cell one, the cell says so. Of a single sample, which is right or wrong, a cell counts
-    the wrong tokens, seed by seed: `26, 31 of 2,004,001 tokens wrong`.
+    row has several seeds and a cell one, the cell says so.
 
     Args:
-        table: columns task, method, seed, length, samples, correct, wrong_digits, digits, and preset or settings where
-            they differ.
+        table: columns task, method, seed, length, samples, correct, and preset or settings where they differ.
         lengths: in digits.
         with_published: leave the published number out of the cells where False.
     """
@@ -41,12 +39,8 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
         seeds, preset = group["seed"].nunique(), group["preset"].iloc[0] if "preset" in group else ""
         row = dict(zip(names, group_names, strict=True)) | {"seeds": seeds}
         for length in lengths:
-            at = group[group["length"] == length]
-            if len(at) and (at["samples"] == 1).all():
-                row[str(length)] = wrong_tokens(at)
-                continue
             known = published(row["task"], row["method"], length, preset) if with_published else None
-            row[str(length)] = cell(exact_match(at), known, seeds > 1)
+            row[str(length)] = cell(exact_match(group[group["length"] == length]), known, seeds > 1)
         rows.append(row)
     return pd.DataFrame(rows, columns=[*names, "seeds", *map(str, lengths)]).set_index(["task", "method"])
 
@@ -87,12 +81,6 @@ def cell(found: pd.Series, known: float | None, one_of_several: bool = False) ->
     return text + (f" ({known:g})" if known is not None else "")
 
 
-def wrong_tokens(rows: pd.DataFrame) -> str:
-    """A cell of a table for rows of one sample each: how many of its tokens are wrong, seed by seed."""
-    wrong = ", ".join(f"{count:,}" for count in rows.sort_values("seed")["wrong_digits"])
-    return f"{wrong} of {rows['digits'].max():,} tokens wrong"
-
-
 def every_seed(table: pd.DataFrame) -> pd.DataFrame:
     """The rows at lengths where a method has all its seeds, so that a curve is one of the same models throughout.
 
@@ -103,14 +91,14 @@ def every_seed(table: pd.DataFrame) -> pd.DataFrame:
     return table[table.groupby(["task", "method", "length"])["seed"].transform("nunique") == seeds]
 
 
-def effects(table: pd.DataFrame, choices: Sequence[Choice | Question], lengths: Sequence[int]) -> pd.DataFrame:
-    """What a choice or question changes: one row per setting, task and method that it was tried on, or *not run*.
+def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[int]) -> pd.DataFrame:
+    """What a choice changes: one row per setting, task and method that it was tried on, or *not run*.
 
     A cell reads `as frozen → as tried`, means over the seeds that have both.
 
     Args:
         table: rows of one preset and test set, the frozen ones (no settings) among them.
-        choices: what was chosen or asked, and the settings that choose otherwise.
+        choices: what was chosen, and the settings that choose otherwise.
         lengths: in digits.
     """
     frozen = table[table["settings"] == ""]
@@ -137,8 +125,8 @@ def effects(table: pd.DataFrame, choices: Sequence[Choice | Question], lengths: 
     return pd.DataFrame(rows)
 
 
-# Schemes whose cross-attention depends on a distance alone, and what that distance is taken from, by what says so in
-# a row's settings.
+# Schemes whose cross-attention depends on a distance alone, and what that distance is taken from, by what says so in a
+# row's settings.
 BY_DISTANCE = ("alibi-cross", "t5", "kerple", "fire", "rpe")
 TOLD = {"left": "columns from the left", "right": "columns from the right", "places": "places"}
 
