@@ -106,8 +106,9 @@ class Attention(nn.Module):
 
     def keys_values(self, memory: torch.Tensor, columns: torch.Tensor, keyed: bool = True) -> KeysValues:
         """Keys and values of [batch, columns, d_model], each [batch, heads, columns, d_head]; keys only if `keyed`."""
+        key = self._split(self.key(memory)) if keyed else None
         value = self._split(self.value(memory))
-        return self.turn(self._split(self.key(memory)), columns) if keyed else None, value
+        return self.turn(key, columns) if keyed else None, value
 
     def forward(
         self,
