@@ -81,6 +81,13 @@ class Transformer(nn.Module):
         self._known_biases: dict[tuple[int, Stream, bool], LayerBiases] = {}
         if self.positions.biased and not self.crossing:  # the scheme's bias of an attention that is not there
             self.positions.cross_bias.requires_grad_(False)
+        if self.gathers:  # nothing is compared, so nothing would train what queries and keys are made with
+            for layer in self.decoder:
+                unread = [layer.self_attention.query, layer.self_attention.key]
+                if self.crossing:
+                    unread += [layer.cross_attention.query, layer.cross_attention.key, layer.norm_cross]
+                for module in unread:
+                    module.requires_grad_(False)
 
     @property
     def along_lines(self) -> bool:

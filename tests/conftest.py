@@ -62,7 +62,7 @@ def successors():
     """Successor with lines by hand after 0, 50 and 400 steps: (task, name -> model)."""
     wanted = experiment("successor", "abs", "smoke")
     models = {}
-    for name, steps in (("untrained", 0), ("half-trained", 50), ("well-trained", 400)):
+    for name, steps in (("untrained", 0), ("half-trained", 60), ("well-trained", 400)):
         models[name] = new_model(wanted, written_biases(wanted))
         if steps:
             config = TrainingConfig(

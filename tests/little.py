@@ -1,5 +1,6 @@
 """Small notebooks that need no model, and a small run of ABC for the panels."""
 
+import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from abcnb.configs import SCHEMES
@@ -7,6 +8,7 @@ from abcnb.rows import RowTask
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.tasks import TASKS
+from abcnb.tokens import EQUALS_ID
 
 # Tasks whose output is one number, which models of both architectures learn; the others write rows.
 ONE_ROW = [name for name, task in TASKS.items() if not issubclass(task, RowTask)]
@@ -32,3 +34,8 @@ def little(title, link, *sources):
 def calibrated_run(runs):
     """A run of ABC on Addition, trained for a few steps."""
     return fit(experiment("addition", "abc", "smoke"), runs, "cpu", progress=False)
+
+
+def one_sequence(batch):
+    """Token ids of prompt and output as a decoder-only model reads them, [batch, tokens]; the last one is never read."""
+    return torch.cat([batch.source[:, :-1], torch.full_like(batch.source[:, :1], EQUALS_ID), batch.target[:, :-1]], 1)

@@ -26,7 +26,7 @@ from abcnb.study.settings import with_settings
 pytestmark = pytest.mark.attack
 
 LONGER = ["training.steps=100", "interpolation.training.steps=100"]
-WANTED = with_settings(experiment("successor", "abc-places", "smoke"), LONGER)
+WANTED = with_settings(experiment("successor", "abc", "smoke"), LONGER)
 TRAINING = f"""
 import sys, torch; torch.set_num_threads(1)
 from pathlib import Path
@@ -35,7 +35,7 @@ from abcnb.study.methods import experiment
 from abcnb.study.fitting import fit
 from abcnb.study.settings import with_settings
 training.CHECKPOINT_SECONDS = 0.0
-wanted = with_settings(experiment("successor", "abc-places", "smoke"), {LONGER})
+wanted = with_settings(experiment("successor", "abc", "smoke"), {LONGER})
 print("begun", flush=True)
 fit(wanted, Path(sys.argv[1]), "cpu", progress=False)
 """

@@ -18,7 +18,7 @@ def test_teacher_forced_exact_match_is_greedy_exact_match_in_every_sample(succes
     batch = task.batch(operands)
     forced = count_errors(models[name], task, operands, "natural") == 0
     for cache in (True, False):
-        written = greedy_decode(models[name], batch.source, batch.layout, batch.target.shape[1], cache)
+        written = greedy_decode(models[name], batch.source, batch.stream, batch.target.shape[1], cache)
         assert torch.equal((written == batch.target).all(1), forced)
     if name == "untrained":
         assert not forced.any()

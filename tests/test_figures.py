@@ -12,8 +12,8 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 
-from abcnb.calibration import calibrate_attention
-from abcnb.lines import cross_window
+from abcnb.algorithm1 import DIRECTIONS, Algorithm1Config, line_table
+from abcnb.lines import windows
 from abcnb.show import figures, hero, style
 from abcnb.show.panels.drawing import HeadMaps, accuracy_figure, to_png
 from abcnb.study import results, views
@@ -77,11 +77,11 @@ def test_thirty_lines_look_different():
 
 def test_a_method_looks_the_same_in_every_figure():
     assert set(style.STYLED) <= set(METHODS)
-    own = style.line_style(style.STYLED.index("abc-places"))
-    several = style.line_styles(["other", "abc-places", "vanilla", "another"])
-    assert several["abc-places"] == own == style.line_styles(["abc-places"])["abc-places"]
+    own = style.line_style(style.STYLED.index("abc"))
+    several = style.line_styles(["other", "abc", "vanilla", "another"])
+    assert several["abc"] == own == style.line_styles(["abc"])["abc"]
     assert len({tuple(look.values()) for look in several.values()}) == 4
-    first = next(iter(figures.accuracy_by_length(ONE.assign(method="abc-places"), 6, "title").axes[0].lines))
+    first = next(iter(figures.accuracy_by_length(ONE.assign(method="abc"), 6, "title").axes[0].lines))
     assert first.get_color() == own["color"]
 
 
@@ -137,7 +137,7 @@ def test_offset_maps_share_a_scale_and_leave_out_what_has_no_weight():
 
 
 def test_the_layout_of_a_source_is_written_into_its_cells():
-    figure = figures.source_layout("$12&", get_task("successor").layout(2))
+    figure = figures.source_layout("$12&", get_task("successor").stream(2))
     kind, place = (
         [text.get_text() for text in sorted(axis.texts, key=lambda t: t.get_position())] for axis in figure.axes
     )
@@ -157,26 +157,30 @@ def test_panel_maps_mask_closed_cells_and_share_the_colours_of_an_attention():
 # --- lines
 
 
-LINES = pd.DataFrame(
-    [
-        (0, -1, 0, -1, 0.2, False), (0, -1, 0, 0, 3.0, True), (0, -1, 1, 0, 2.5, True),
-        (0, 0, 0, 1, 0.7, False), (1, -1, 0, 0, 9.0, True),
-    ],
-    columns=["head", "direction", "segment", "offset", "strength", "kept"],
-)  # fmt: skip
-
-
 def test_kept_lines_are_marked_and_dropped_ones_are_not():
-    figure = figures.line_strengths(LINES, head=0, threshold=1.5)
-    axes = figure.axes
-    assert [axis.get_title() for axis in axes] == [
-        "anti-diagonal, operand 1", "anti-diagonal, operand 2", "vertical",
-    ]  # fmt: skip
-    assert [drawn(axis)["kept"] for axis in axes] == [[[0, 3.0]], [[0, 2.5]], []]
-    assert [drawn(axis)["dropped"] for axis in axes] == [[[-1, 0.2]], [], [[1, 0.7]]]
-    assert {y for axis in axes for _, y in drawn(axis)["κσ + μ"]} == {1.5}
-    assert axes[0].get_ylabel() == "strength d"
-    assert "κσ + μ" not in drawn(figures.line_strengths(LINES, head=1).axes[0])
+    """One diagonal of head 0 is strong, and a vertical of head 1."""
+    attention = torch.full((2, 4, 6), 0.05)
+    attention[0, range(4), range(4)] = 0.8
+    attention[1, :, 2] = 0.7
+    config = Algorithm1Config(directions_cross=(1, 0))
+    table = line_table(attention, "cross", config)
+    figure = figures.line_strengths(table, head=0, threshold=1.5)
+    assert [axis.get_title() for axis in figure.axes] == [DIRECTIONS[1], DIRECTIONS[0]]
+    mine = table[table["head"] == 0]
+    for axis, direction in zip(figure.axes, (1, 0), strict=True):
+        lines = mine[mine["direction"] == direction]
+        for name, rows in (("kept", lines[lines["kept"]]), ("dropped", lines[~lines["kept"]])):
+            assert drawn(axis)[name] == rows[["offset", "strength"]].to_numpy().tolist()
+        assert {y for _, y in drawn(axis)["κσ + μ"]} == {1.5}
+    assert figure.axes[0].get_ylabel() == "strength d"
+    assert "κσ + μ" not in drawn(figures.line_strengths(table, head=1).axes[0])
+
+
+def test_what_lines_explain_is_drawn_against_tau():
+    curve = pd.DataFrame({"tau": [0.1, 0.2], "lines": [6, 4], "exact_match": [100.0, 90.0]})
+    (axis,) = figures.explained_by_lines(curve, "title").axes
+    assert [line.get_xydata().tolist() for line in axis.lines] == [[[0.1, 100.0], [0.2, 90.0]]]
+    assert [text.get_text() for text in axis.texts] == ["6", "4"]
 
 
 def test_bias_by_distance_has_a_line_per_head():
@@ -273,11 +277,9 @@ def test_schemes_are_drawn_at_what_they_are_told():
     rows = [made_up("addition", "t5", seed, 60, 10 * seed) for seed in (0, 1)]
     rows += [made_up("addition", "t5", 0, 60, 50, settings="model.cross_distance=places training.steps=3000")]
     rows += [made_up("addition", "alibi-cross", 0, 60, 70, settings="bias=alibi-right")]
-    rows += [made_up("addition", "abc-places", seed, 60, right) for seed, right in enumerate((100, 98))]
+    rows += [made_up("addition", "abc", seed, 60, right) for seed, right in enumerate((100, 98))]
     table = views.with_intervals(pd.DataFrame(rows))
-    figure = figures.exact_match_by_told(
-        views.by_what_is_told(table), table[table["method"] == "abc-places"], "told"
-    )
+    figure = figures.exact_match_by_told(views.by_what_is_told(table), table[table["method"] == "abc"], "told")
     lines = drawn(figure.axes[0])
     assert [(round(x), y) for x, y in lines["t5"]] == [(0, 0), (0, 10), (2, 50)]
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
@@ -286,7 +288,7 @@ def test_schemes_are_drawn_at_what_they_are_told():
         "places",
     ]
     assert [(round(x), y) for x, y in lines["alibi-cross"]] == [(1, 70)]
-    assert lines["abc-places, worst seed"][0][1] == 98
+    assert lines["abc, worst seed"][0][1] == 98
 
 
 def test_cost_and_accuracy_has_a_point_per_run():
@@ -334,7 +336,7 @@ def test_maps_that_are_redrawn_show_what_maps_drawn_anew_show():
 
 @pytest.fixture(scope="module")
 def committed(repository):
-    name = experiment("addition", "abc-places", "laptop", 0).digest
+    name = experiment("addition", "abc", "laptop", 0).digest
     table = results.read(repository / "reports" / "results" / "accuracy.csv")
     return load_run(repository / "reports" / "models" / name), table
 
@@ -358,7 +360,7 @@ def test_the_hero_shows_attention_its_lines_and_the_outcome(committed):
     assert {"ABC", "ABS", "Vanilla"} <= set(curves) and boundaries(outcome) == [6.0]
     rows = table[(table["task"] == "addition") & (table["preset"] == "laptop") & (table["settings"] == "")]
     rows = rows[(rows["test_set"] == "random") & (rows["length"] == 100) & (rows["seed"] < 20)]
-    for method, name in (("vanilla", "Vanilla"), ("abs-place", "ABS"), ("abc-places", "ABC")):
+    for method, name in (("vanilla", "Vanilla"), ("abs", "ABS"), ("abc", "ABC")):
         mine = rows[rows["method"] == method]
         assert sorted(mine["seed"]) == [0, 1, 2, 3, 4]
         assert curves[name][-1] == pytest.approx([100, (100 * mine["correct"] / mine["samples"]).mean()])

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from abcnb.counters import by_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abcnb.lines import by_hand
 from abcnb.nested import OPERATORS, TRAIN_DEPTH, outline, random_shape
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
@@ -12,6 +12,7 @@ from abcnb.tasks import get_task
 from abcnb.testsets import test_cases as cases_of
 from abcnb.tokens import decode
 from abcnb.training_data import TrainingData
+from tests.little import one_sequence
 
 TASK = get_task("nested")
 OF = {"%": lambda values: sum(values) % 10, ">": max, "<": min}
@@ -49,19 +50,19 @@ def test_the_answer_is_the_value_of_the_list(tree):
     assert decode(batch.source[0]) == f"${text_of(tree)}="
     assert TASK.read(decode(batch.target[0])) == str(value_of(tree))
     assert TASK.label(*TASK.parse(text_of(tree))).tolist() == [[value_of(tree)]]
-    assert batch.layout.rows == batch.target.shape[1]
+    assert batch.stream.rows == batch.target.shape[1]
 
 
 def test_the_worked_example():
     batch = TASK.batch(TASK.parse("[%3[>47]2]"))
-    text = decode(batch.in_one_stream[0])
+    text = decode(one_sequence(batch)[0])
     assert text + decode(batch.target[0, -1:]) == "$[%3[>47]2]=47+302+&"
-    tokens = {s.name: "".join(text[t] for t in s.tokens(s.grid()).tolist()) for s in batch.layout.segments}
+    tokens = {s.name: "".join(text[t] for t in s.tokens(s.grid()).tolist()) for s in batch.stream.segments}
     expected = {"$": "$", "=": "=", "opens": "[[", "operators": ">%", "closes": "]]", "values end": "++"}
     assert tokens == expected | {"items": "47372", "values": "47302"}
     # The item at place 1 of the outer list (row 1) is the inner list: its last value, in the output.
-    (item,) = batch.layout.segment("items").tokens([torch.tensor([1]), torch.tensor([1])]).tolist()
-    assert item == batch.layout.prompt + 1
+    (item,) = batch.stream.segment("items").tokens([torch.tensor([1]), torch.tensor([1])]).tolist()
+    assert item == batch.stream.prompt + 1
 
 
 @pytest.mark.parametrize("text", ["", "3", "[%3", "[%3]]", "[3]", "[%]", "[%3a]", "[%3][%4]", "[+34]"])
@@ -88,7 +89,7 @@ def test_test_sets_have_their_depth(depth, name):
 
 def test_validation_is_on_several_trees():
     batches = TrainingData("nested").validation(100, torch.Generator().manual_seed(1))
-    assert len({batch.layout.shape for batch in batches}) > 5
+    assert len({batch.stream.shape for batch in batches}) > 5
     assert sum(len(batch.source) for batch in batches) == 100
     assert {depth_of(decode(batch.source[0])) for batch in batches} == {TRAIN_DEPTH}
 
@@ -109,7 +110,7 @@ def test_the_lines_by_hand_decide_every_value():
     seen, generator = {}, torch.Generator().manual_seed(0)
     for depth in (1, 2, 3, 4):
         batch = TASK.batch(TASK.drawn(random_shape(depth, generator), 200, generator))
-        stream, tokens = batch.layout, batch.in_one_stream
+        stream, tokens = batch.stream, one_sequence(batch)
         (bias,) = by_hand(stream, 8, TASK.lines_by_hand).self_biases
         rows = torch.arange(stream.prompt - 1, len(stream))
         opened = bias.open_tokens(rows, stream)[..., 0]
@@ -123,11 +124,11 @@ def test_the_lines_by_hand_decide_every_value():
 
 
 def test_a_calibrated_run(shared_runs):
-    run = fit(experiment("nested", "abc-places", "smoke"), shared_runs, "cpu", progress=False)
+    run = fit(experiment("nested", "abc", "smoke"), shared_runs, "cpu", progress=False)
     assert run.evaluate(3, 40).samples == 40 and run.biases().self_biases[0].lines
     assert run.attention()[0].stream.segment("items").counters == ("row", "place")
 
 
 def test_trees_that_are_too_deep_are_refused_before_anything_is_drawn():
     with pytest.raises(ValueError, match="expected lengths of at most 12 for nested, got 60"):
-        check_lengths(experiment("nested", "abs-place"), [6, 60], 100)
+        check_lengths(experiment("nested", "abs"), [6, 60], 100)

@@ -282,7 +282,7 @@ def test_batches_hold_training_numbers_and_validation_held_out_ones(held_out):
     data = TrainingData("addition", "uniform")
     train, (validation,) = data.train(300, generator()), data.validation(300, generator())
     assert not written_numbers(train) & held_out and written_numbers(validation) <= held_out
-    assert train.source.shape == (300, len(train.layout)) and train.layout.width == data.width == 7
+    assert train.source.shape == (300, train.stream.source) and train.stream.width == data.width == 7
     for batch in (train, validation):
         for source, target in zip(batch.source, batch.target, strict=True):
             a, b = decode(source).strip("$&").split("+")
@@ -303,7 +303,7 @@ def test_batches_hold_training_numbers_and_validation_held_out_ones(held_out):
 def test_the_width_has_room_for_numbers_and_results(arguments, width):
     data = TrainingData(*arguments)
     assert data.width == width
-    assert data.train(4, generator()).layout.width == width
+    assert data.train(4, generator()).stream.width == width
 
 
 def test_batches_are_of_the_form_and_generator_that_are_asked_for():

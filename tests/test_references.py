@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from abcnb.layout import Steps, natural_layout
 
 from abcnb.biases import ALiBi, T5Bias
-from abcnb.configs import ModelConfig
-from abcnb.lora import LoRAConfig, add_adapters
+from abcnb.configs import LoRAConfig, ModelConfig
+from abcnb.coordinates import Columns
+from abcnb.lora import add_adapters
 from abcnb.model import Transformer
 from abcnb.positions import rotate
 from abcnb.tasks import get_task
@@ -21,7 +21,7 @@ def close(ours, theirs):
 @pytest.mark.parametrize("rows, columns", [(1, 1), (7, 7), (200, 200)])
 def test_alibi_equals_x_transformers(rows, columns):
     reference = pytest.importorskip("x_transformers.x_transformers").AlibiPositionalBias(HEADS)
-    close(ALiBi(HEADS)(torch.arange(rows), Steps.all(columns)), reference(rows, columns))
+    close(ALiBi(HEADS)(torch.arange(rows), Columns(None, torch.arange(columns))), reference(rows, columns))
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -32,9 +32,9 @@ def test_t5_equals_transformers(causal):
     ours = T5Bias(HEADS, causal)
     ours.values.data = reference.relative_attention_bias.weight.data.clone().normal_()
     reference.relative_attention_bias.weight.data = ours.values.data
-    layout = natural_layout(150)  # beyond the largest distance told apart
-    columns = Steps.all(len(layout)) if causal else layout
-    close(ours(torch.arange(180), columns), reference.compute_bias(180, len(layout))[0])
+    columns = get_task("addition").stream(150).columns(crossing=True)  # beyond the largest distance told apart
+    columns = Columns(columns.stream, columns.index, crossing=not causal)
+    close(ours(torch.arange(180), columns), reference.compute_bias(180, len(columns))[0])
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])

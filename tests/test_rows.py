@@ -1,9 +1,9 @@
 import pytest
 import torch
-from abcnb.stream import PROMPT, one_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abcnb.coordinates import PROMPT, in_one
 from abcnb.numbers import split_numbers
 from abcnb.row_numbers import RowSampler
 from abcnb.rows import ManyAddition, Multiplication
@@ -11,12 +11,13 @@ from abcnb.tasks import get_task
 from abcnb.testsets import test_cases as cases_of
 from abcnb.tokens import decode
 from abcnb.training_data import TrainingData
+from tests.little import one_sequence
 
 PRODUCT, SUM = get_task("multiplication"), get_task("many-addition")
 
 
 def text_of(batch):
-    return decode(batch.in_one_stream[0]) + decode(batch.target[0, -1:])
+    return decode(one_sequence(batch)[0]) + decode(batch.target[0, -1:])
 
 
 def test_a_product_by_hand():
@@ -84,7 +85,7 @@ def tokens_of(stream, name, text):
 
 def test_every_token_is_in_one_segment_and_digits_are_counted_from_the_units():
     batch = PRODUCT.batch(PRODUCT.parse("123*45"))
-    stream, text = batch.layout, text_of(batch)
+    stream, text = batch.stream, text_of(batch)
     expected = {
         "a": "321", "b": "54", "$": "$", "*": "*", "=": "=", "products": "51602940", "products end": "++",
         "sums": "51603550", "sums end": "**",
@@ -94,14 +95,14 @@ def test_every_token_is_in_one_segment_and_digits_are_counted_from_the_units():
     assert sorted(tokens.tolist()) == list(range(len(stream)))  # all but the end token, which is never read
 
     batch = SUM.batch(SUM.parse("12+9+80"))
-    stream, text = batch.layout, text_of(batch)
+    stream, text = batch.stream, text_of(batch)
     assert tokens_of(stream, "terms", text) == "210900080" and tokens_of(stream, "operators", text) == "++="
     tokens = torch.cat([segment.tokens(segment.grid()) for segment in stream.segments])
     assert sorted(tokens.tolist()) == list(range(len(stream)))
 
 
 def test_steps_have_the_counters_of_the_token_that_they_write():
-    stream = PRODUCT.layout((3, 2))
+    stream = PRODUCT.stream((3, 2))
     kind, row, place = stream.steps_at(torch.arange(len(stream)))
     assert kind[:7].tolist() == [PROMPT] * 7
     names = [stream.kinds[k] for k in kind[7:]]
@@ -113,13 +114,13 @@ def test_steps_have_the_counters_of_the_token_that_they_write():
 
 
 def test_coordinates_reach_one_token_past_either_end_of_an_operand():
-    a = PRODUCT.layout((3, 2)).segment("a")
+    a = PRODUCT.stream((3, 2)).segment("a")
     assert a.tokens([torch.tensor([-2, -1, 0, 2, 3, 4])]).tolist() == [-1, 4, 3, 1, 0, -1]
 
 
 def test_the_stream_of_one_number_keeps_the_places_of_its_source():
     task = get_task("addition")
-    stream = one_row(task.layout(4))
+    stream = in_one(task.stream(4))
     batch = task.batch(task.parse("123+748"))
     text = text_of(batch)
     assert text == "$0123+0748=1780&"
@@ -129,11 +130,6 @@ def test_the_stream_of_one_number_keeps_the_places_of_its_source():
         stream.segment("b").tokens([torch.tensor(4)])
     )
     assert stream.steps_at(torch.arange(len(stream)))[2][stream.prompt - 1 :].tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_stream_needs_the_natural_form():
-    with pytest.raises(ValueError, match="natural form for a decoder-only model, got the aligned"):
-        one_row(get_task("addition").layout(4, "aligned"))
 
 
 @pytest.mark.parametrize("numbers", ["even", "repeated"])
@@ -171,8 +167,8 @@ def test_one_shape_of_six_terms_of_three_digits():
     data = TrainingData("many-addition", width=3, terms=6, shapes="largest")
     generator = torch.Generator().manual_seed(0)
     drawn = [data.train(4, generator) for _ in range(30)] + data.validation(4, generator)
-    shapes = {batch.layout.shape for batch in drawn}
-    assert shapes == {(6, 4)} == {data.layout.shape}
+    shapes = {batch.stream.shape for batch in drawn}
+    assert shapes == {(6, 4)} == {data.stream.shape}
     with pytest.raises(ValueError, match="terms and shapes are for products and sums in rows"):
         TrainingData("addition", terms=3)
 
@@ -190,9 +186,9 @@ def test_half_of_repeated_samples_have_two_digits():
 
 def test_training_batches_have_several_shapes_and_validation_the_largest():
     data, generator = TrainingData("multiplication", width=3), torch.Generator().manual_seed(0)
-    assert len({data.train(4, generator).layout.shape for _ in range(60)}) == 9
+    assert len({data.train(4, generator).stream.shape for _ in range(60)}) == 9
     (validation,) = data.validation(4, generator)
-    assert validation.layout.shape == (3, 3)
+    assert validation.stream.shape == (3, 3)
 
 
 def test_validation_has_numbers_of_every_length():

@@ -208,7 +208,7 @@ def test_source_and_target_strings(name, numbers, form, source, target):
     batch = batch_of(name, *numbers, form=form)
     assert decode(batch.source[0]) == source
     assert decode(batch.target[0]) == target
-    assert len(batch.layout) == len(source)
+    assert batch.stream.source == len(source)
 
 
 def test_n_by_one_sources():
@@ -219,7 +219,7 @@ def test_n_by_one_sources():
     assert decode(natural.source[0]) == "$0123*7&"
     assert decode(aligned.source[0]) == "$*07172737&"
     assert decode(natural.target[0]) == decode(aligned.target[0]) == "1680&"
-    assert (len(natural.layout), len(aligned.layout)) == (8, 11)
+    assert (natural.stream.source, aligned.stream.source) == (8, 11)
 
 
 def test_hexadecimal_source():
@@ -236,23 +236,23 @@ def test_decoder_input_is_the_target_shifted_right():
     assert batch.decoder_input.shape == batch.target.shape
 
 
-def test_layout_names_the_digits_of_the_source():
-    """Digit p of each operand stands in the column that the layout gives to place p."""
+def test_stream_names_the_digits_of_the_source():
+    """Digit p of each operand stands in the column that the coordinates give to place p."""
     for form in ("natural", "aligned"):
         batch = batch_of("addition", 1234, 5678, form=form)
-        found = [decode(batch.source[0, columns]) for columns in batch.layout.column_of_place[:, 1:-1]]
+        found = [decode(batch.source[0, a.tokens([torch.arange(4)])]) for a in batch.stream.operands]
         assert found == ["4321", "8765"]
 
 
-def test_layout_is_made_once():
-    assert get_task("addition").layout(5) is get_task("addition").layout(5)
+def test_stream_is_made_once():
+    assert get_task("addition").stream(5) is get_task("addition").stream(5)
 
 
 @pytest.mark.parametrize("name", ["successor", "parity", "listops-sm"])
 def test_unary_tasks_have_no_aligned_form(name):
     task = get_task(name)
     with pytest.raises(ValueError, match="written in forms natural, got 'aligned'"):
-        task.layout(3, "aligned")
+        task.stream(3, "aligned")
     with pytest.raises(ValueError, match="written in forms natural, got 'aligned'"):
         task.source((torch.zeros(1, 3, dtype=torch.long),), "aligned")
 
@@ -404,8 +404,8 @@ def test_new_task_works_end_to_end(predecessor):
         assert decode(target) == f"{n - 1:07d}"[::-1] + "&"
     assert predecessor.read(decode(predecessor.batch(predecessor.parse("1000")).target[0])) == "999"
     assert decode(predecessor.batch(predecessor.smallest(3)).source[0]) == "$001&"
-    assert training_flops(experiment("predecessor", "abc-places", "smoke")) > 0
-    assert predecessor.layout(7).places().tolist() == [[7, 6, 5, 4, 3, 2, 1, 0, -1]]
+    assert training_flops(experiment("predecessor", "abc", "smoke")) > 0
+    assert predecessor.stream(7).operands[0].tokens([torch.arange(-1, 8)]).tolist() == [8, 7, 6, 5, 4, 3, 2, 1, 0]
 
 
 def test_new_task_draws_its_smallest_number_too(predecessor):

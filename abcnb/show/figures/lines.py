@@ -106,7 +106,12 @@ def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
     axis.plot(curve["tau"], curve["exact_match"], color=PALETTE[0], marker="o", markersize=5)
     for row in curve.itertuples():
         axis.annotate(
-            row.lines, (row.tau, row.exact_match), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=7
+            row.lines,
+            (row.tau, row.exact_match),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="center",
+            fontsize=7,
         )
     axis.set(xlabel="τ", ylabel="exact match (%)", ylim=(-3, 112), xscale="log", title=title)
     axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)
