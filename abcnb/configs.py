@@ -10,7 +10,6 @@ from abcnb.positions import (
     T5,
     Biased,
     CyclicColumns,
-    CyclicPlaces,
     Fire,
     Kerple,
     NoPositions,
@@ -51,7 +50,6 @@ SCHEMES: dict[str, type[Positions]] = {
     "none": NoPositions,
     "sinusoidal": Sinusoidal,
     "cyclic-columns": CyclicColumns,
-    "cyclic-places": CyclicPlaces,
     "rotary": Rotary,
     "relative": Relative,
     "relative-self": RelativeSelf,
@@ -77,7 +75,7 @@ class ModelConfig:
         dropout: share of activations dropped in training.
         position: the scheme, one of `SCHEMES`; what follows is read by the schemes that have a
             parameter of that name, and explained there.
-        period, random_phase: of the cyclic schemes.
+        period: of the cyclic scheme.
         relative_clip: of the relative schemes.
         cross_distance, own_bias_per_layer: of the schemes that go by distance (`distance_biases`).
         rotary_width: of the rotary scheme.
@@ -96,7 +94,6 @@ class ModelConfig:
     dropout: float = 0.0
     position: str = "sinusoidal"
     period: int = 3
-    random_phase: bool = False
     relative_clip: int = 16
     rotary_width: int = 0
     max_position: int = 512

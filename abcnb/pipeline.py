@@ -245,7 +245,6 @@ def adapt(
     data: TrainingData,
     plain: Transformer,
     lora: LoRAConfig,
-    lines: Calibration | Biases | None = None,
     training: TrainingConfig = TRAINING,
     seed: int = 0,
     **watch,
@@ -256,19 +255,21 @@ def adapt(
         data: what the adapters are trained on.
         plain: the trained model; it stays as it is.
         lora: the adapters.
-        lines: of its attention, as of `retrain`; those that it was trained with when None.
         training, seed, **watch: as of `interpolate`.
 
     Returns:
         A new model in evaluation mode; its `history` holds the validations.
 
     Raises:
-        ValueError: as of `retrain`, data of another task than the model's, or a model that has adapters.
+        ValueError: data of another task than the model's, a model that has adapters, or one whose heads have one line
+            each, where queries and keys decide nothing.
     """
     check_data(data, plain)
     if is_adapted(plain):
         raise ValueError("expected a model without adapters, got one that has them")
-    biases = Biases(plain.self_biases, plain.cross_biases) if lines is None else biases_of(lines, data)
+    if plain.gathers:
+        raise ValueError("expected a model whose attention has a choice to adapt, got one with a single line a head")
+    biases = Biases(plain.self_biases, plain.cross_biases)
     model = new_model(data.task, plain.config, seed, biases, plain.state_dict(), lora)
     return _trained(model, data, training, seed, **watch)
 

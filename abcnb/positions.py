@@ -8,7 +8,7 @@ A scheme overrides what it needs of `Positions` and nothing else:
     biases           biases with parameters                  T5, KERPLE, FIRE
     relative         vectors met by the query in one layer   Shaw
     coordinates      what `relative` takes distances from    Shaw
-    draw             what training draws anew for a batch    cyclic, randomized, abacus and coupled schemes
+    draw             what training draws anew for a batch    randomized, abacus and coupled schemes
 
 Its constructor's parameters are the fields of `ModelConfig` that it reads. ALiBi learns nothing: it is a plain
 bias (`distance_biases`), handed to the model like a `LineBias`.
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from abcnb.biases import FireBias, KerpleBias, RelativeKeys, T5Bias, coordinates
-from abcnb.coordinates import NO_PLACE, Columns, Stream
+from abcnb.coordinates import Columns, Stream
 
 
 def sinusoid(index: torch.Tensor, d_model: int) -> torch.Tensor:
@@ -98,57 +98,29 @@ class Sinusoidal(Positions):
         return sinusoid(columns.index, self.d_model)
 
 
-class Cyclic(Positions):
-    """Cyclic position indexing (CPI): the sinusoid of an index modulo T.
+class CyclicColumns(Positions):
+    """Cyclic position indexing (CPI): the sinusoid of an index modulo T, in columns from the units digit, and in steps.
 
     Args:
         d_model: size of the vectors.
         period: T.
-        random_phase: in training, shift source and target by the same random phase, so that no phase belongs to
-            the training width alone: at one width the last step always has the same phase, and a model may learn
-            to end its output only there.
 
     Source: paper, appendix C.4. That it is counted from the units digit on both sides is our reading; without it the
-    phase shifts with the width. The random phase is ours.
+    phase shifts with the width.
     """
 
-    def __init__(self, d_model: int, period: int = 3, random_phase: bool = False):
+    def __init__(self, d_model: int, period: int = 3):
         super().__init__()
-        self.d_model, self.period, self.random_phase = d_model, period, random_phase
+        self.d_model, self.period = d_model, period
 
-    def draw(self, stream, batch):
-        return int(torch.randint(self.period, ())) if self.random_phase else 0
-
-    def phases(self, columns: Columns, phase: int = 0) -> torch.Tensor:
-        """The phase of each source column, [columns]; −1 where a token has none."""
-        raise TypeError(f"the scheme {type(self).__name__!r} does not define phases()")
-
-    def vectors(self, columns, draw=0):
-        if not columns.crossing:
-            return sinusoid((columns.index + draw) % self.period, self.d_model)
-        phases = self.phases(columns, draw)
-        return sinusoid(phases.clamp(min=0), self.d_model) * (phases >= 0)[:, None]
-
-
-class CyclicColumns(Cyclic):
-    """The paper's CPI: the index is counted in columns from the units digit."""
-
-    def phases(self, columns: Columns, phase: int = 0) -> torch.Tensor:
+    def phases(self, columns: Columns) -> torch.Tensor:
         """The phase of each source column, [columns]."""
         units = max(operand.start for operand in columns.stream.operands)
-        return (units - columns.index + phase) % self.period
+        return (units - columns.index) % self.period
 
-
-class CyclicPlaces(Cyclic):
-    """Ours: the index is the place, the same for every operand's digit of that place.
-
-    Structural tokens have no phase, so that nothing depends on the width.
-    """
-
-    def phases(self, columns: Columns, phase: int = 0) -> torch.Tensor:
-        """The phase of each digit, [columns]; −1 for structural tokens."""
-        places = columns.own_places
-        return torch.where(places > NO_PLACE, (places + phase) % self.period, -1)
+    def vectors(self, columns, draw=0):
+        phases = self.phases(columns) if columns.crossing else columns.index % self.period
+        return sinusoid(phases, self.d_model)
 
 
 class Rotary(Positions):

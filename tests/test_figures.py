@@ -145,7 +145,9 @@ def test_the_layout_of_a_source_is_written_into_its_cells():
 
 
 def test_panel_maps_mask_closed_cells_and_share_the_colours_of_an_attention():
-    window = cross_window(2, 1)(torch.arange(4), get_task("successor").layout(3))
+    stream = get_task("successor").stream(3)
+    (bias,) = windows(stream, 2).cross_biases
+    window = bias(torch.arange(4), stream.columns(crossing=True))
     self_ = torch.zeros(2, 4, 4).masked_fill(torch.ones(4, 4).triu(1).bool(), CLOSED) - torch.eye(4)
     figure = HeadMaps((0, 1), 1.0, "viridis", "").show(window, self_, "title").figure
     images = [axis.images[0] for axis in figure.axes]
@@ -344,17 +346,15 @@ def committed(repository):
 def test_the_hero_shows_attention_its_lines_and_the_outcome(committed):
     run, table = committed
     attention, lines, outcome = hero.hero(run, table).axes
-    average = run.attention()
-    np.testing.assert_array_equal(attention.images[0].get_array(), average.cross_attention[-1, hero.HEAD])
+    (average,) = run.attention()
+    np.testing.assert_array_equal(attention.images[0].get_array(), average.cross_attention.mean((0, 1)))
     tokens = [label.get_text() for label in attention.get_xticklabels()]
-    assert "".join(tokens) == "$6543210+6543210&" and len(tokens) == len(average.layout)
+    assert "".join(tokens) == "$6543210+6543210&" and len(tokens) == average.stream.source
 
-    layout = run.experiment.get_task().layout(hero.WIDE + 1)
-    (bias,) = calibrate_attention(average, run.experiment.calibration).cross_biases
-    cells = bias(torch.arange(layout.rows), layout)[hero.HEAD]
-    shown = lines.images[0].get_array()
-    np.testing.assert_array_equal(np.ma.getmaskarray(shown), torch.isinf(cells))
-    np.testing.assert_array_equal(shown.compressed(), cells[cells.isfinite()])
+    stream = run.experiment.get_task().stream(hero.WIDE + 1)
+    (bias,) = run.biases().cross_biases
+    opened = bias(torch.arange(stream.rows), stream.columns(crossing=True)).amax(0)
+    np.testing.assert_array_equal(np.ma.getmaskarray(lines.images[0].get_array()), torch.isinf(opened))
 
     curves = drawn(outcome)
     assert {"ABC", "ABS", "Vanilla"} <= set(curves) and boundaries(outcome) == [6.0]

@@ -5,19 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from abcnb.counter_calibration import CounterConfig
 
 import abcnb
 from abcnb import evaluation, pipeline
-from abcnb.biases import NO_BIASES, Biases
-from abcnb.calibration import AveragedAttention, CalibrationConfig
+from abcnb.biases import NO_BIASES
 from abcnb.configs import LoRAConfig, TrainingConfig
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.tasks import Successor, get_task
 
 VANILLA = experiment("successor", "vanilla", "smoke")
-ABC = experiment("successor", "abc-places", "smoke")
+ABC = experiment("successor", "abc", "smoke")
 TINY = TrainingConfig(
     steps=3, batch_size=8, learning_rate=3e-3, warmup_steps=1, validate_every=2, validation_samples=8
 )
@@ -44,27 +42,27 @@ def test_interpolate_trains_the_model_of_the_run(plain, vanilla_run):
 
 
 def test_calibrate_and_retrain_find_the_lines_and_the_model_of_the_run(plain, abc_run):
-    lines = abcnb.calibrate(plain, VANILLA.data(), ABC.calibration, VANILLA.seed)
-    assert Biases(lines.self_biases, lines.cross_biases) == abc_run.biases()
-    assert torch.equal(lines.average.cross_attention, abc_run.attention().cross_attention)
+    lines = abcnb.calibrate(plain, VANILLA.data(), ABC.tau, VANILLA.seed)
+    assert lines.biases == abc_run.biases()
+    assert torch.equal(lines.attention[0].cross_attention, abc_run.attention()[0].cross_attention)
     model = abcnb.retrain(ABC.data(), lines, ABC.model, ABC.training, ABC.seed, progress=False)
     assert same(model, abc_run.model())
     by_hand = abcnb.retrain(ABC.data(), abc_run.biases(), ABC.model, ABC.training, ABC.seed, progress=False)
     assert same(by_hand, model)
 
 
-def test_windows_are_lines_too(parity_run):
+def test_lines_by_hand_are_lines_too(parity_run):
     e = parity_run.experiment
-    windows = abcnb.windows(e.model.heads, segments=1)
-    assert same(abcnb.retrain(e.data(), windows, e.model, e.training, e.seed, progress=False), parity_run.model())
+    lines = abcnb.lines_by_hand(e.data(), e.model.heads)
+    assert same(abcnb.retrain(e.data(), lines, e.model, e.training, e.seed, progress=False), parity_run.model())
 
 
 def test_adapt_trains_the_adapters_of_the_run_and_leaves_the_plain_model_as_it_was(tmp_path):
-    e = experiment("addition", "lora-abc", "smoke")
+    e = experiment("addition", "lora", "smoke")
     run = fit(e, tmp_path, "cpu", progress=False)
     base = fit(e.interpolation, tmp_path, "cpu", progress=False).model()
     before = {name: value.clone() for name, value in base.state_dict().items()}
-    adapted = pipeline.adapt(e.data(), base, e.lora, run.biases(), e.training, e.seed, progress=False)
+    adapted = pipeline.adapt(e.data(), base, e.lora, e.training, e.seed, progress=False)
     assert same(adapted, run.model())
     assert all(torch.equal(value, before[name]) for name, value in base.state_dict().items())
     assert all(parameter.requires_grad for parameter in base.parameters())
@@ -120,13 +118,12 @@ def test_what_is_adapted_keeps_its_weights_and_starts_as_it_was(plain):
     assert trained and all(name.endswith((".up", ".down")) for name in trained)
 
 
-def test_a_model_with_lines_keeps_them_when_it_is_adapted(parity_run):
-    e = parity_run.experiment
-    model, data = parity_run.model(), e.data()
-    adapted = pipeline.adapt(data, model, LoRAConfig(2), training=TINY, progress=False)
-    assert (adapted.self_biases, adapted.cross_biases) == (model.self_biases, model.cross_biases) != NO_BIASES
+def test_where_queries_and_keys_decide_nothing_there_is_nothing_to_adapt(plain, parity_run):
+    adapted = pipeline.adapt(VANILLA.data(), plain, LoRAConfig(2), TINY, progress=False)
     with pytest.raises(ValueError, match="expected a model without adapters"):
-        pipeline.adapt(data, adapted, LoRAConfig(2), training=TINY, progress=False)
+        pipeline.adapt(VANILLA.data(), adapted, LoRAConfig(2), TINY, progress=False)
+    with pytest.raises(ValueError, match="expected a model whose attention has a choice to adapt"):
+        pipeline.adapt(parity_run.experiment.data(), parity_run.model(), LoRAConfig(2), TINY, progress=False)
 
 
 def test_attention_is_averaged_over_4096_training_samples(plain, monkeypatch):
@@ -138,10 +135,11 @@ def test_attention_is_averaged_over_4096_training_samples(plain, monkeypatch):
             return super().train(size, generator)
 
     whole = pipeline.attention_of(plain, Watched("successor"), seed=5)
-    assert drawn == [(256, 7)] * 16  # of the same generator, apart from those of batches and of validation
-    assert isinstance(whole, AveragedAttention)
+    (size, seed), *others = drawn  # all of one generator, that of no training
+    assert size == 64 and others == [(size, seed)] * 63 and seed > 2**32
+    (whole,) = whole
     torch.testing.assert_close(whole.cross_attention.sum(-1), torch.ones(2, 2, 8))
-    scores = pipeline.attention_of(plain, VANILLA.data(), "scores", 5)
+    (scores,) = pipeline.attention_of(plain, VANILLA.data(), "scores", 5)
     assert not torch.allclose(scores.cross_attention, whole.cross_attention)
 
 
@@ -159,8 +157,9 @@ def test_what_is_watched_is_told(tmp_path, capfd):
 
 
 def test_the_defaults_are_those_that_the_documentation_names():
-    assert (pipeline.PLAIN.position, pipeline.WITH_LINES.position) == ("sinusoidal", "cyclic-places")
-    assert pipeline.WITH_LINES.random_phase and pipeline.PLAIN.decoder_layers == pipeline.WITH_LINES.decoder_layers
+    data = abcnb.TrainingData("successor")
+    assert (pipeline.plain_model(data).position, pipeline.model_with_lines(data).position) == ("sinusoidal", "none")
+    assert pipeline.model_with_lines(abcnb.TrainingData("multiplication")).position == "kinds"
     assert set(abcnb.__all__) >= {"interpolate", "calibrate", "retrain", "evaluate", "TrainingData", "windows"}
     assert all(hasattr(abcnb, name) for name in abcnb.__all__)
 
@@ -177,17 +176,15 @@ def test_data_of_another_task_are_refused(plain):
         abcnb.interpolate("successor", VANILLA.model, TINY)
 
 
-def test_lines_of_a_source_with_other_operands_are_refused(plain):
-    lines = abcnb.calibrate(plain, VANILLA.data(), seed=0)
-    with pytest.raises(ValueError, match="expected lines found on a source with 2 operands"):
-        abcnb.retrain(abcnb.TrainingData("addition"), lines, ABC.model, TINY)
-    with pytest.raises(ValueError, match="expected lines found on a source with 2 operands"):
-        addition = abcnb.TrainingData("addition")
-        pipeline.adapt(addition, pipeline.new_model(addition.task, VANILLA.model, 0), LoRAConfig(), lines)
+def test_lines_of_inputs_of_another_form_are_refused(plain):
+    lines = abcnb.calibrate(plain, VANILLA.data(), ABC.tau)
+    lists = abcnb.TrainingData("nested")
+    with pytest.raises(ValueError, match="expected a segment among|expected the stream of an encoder-decoder"):
+        abcnb.retrain(lists, lines, replace(ABC.model, architecture="decoder-only"), TINY)
     with pytest.raises(ValueError, match="expected a trained model, as interpolate"):
-        abcnb.evaluate(abcnb.windows(2, 1), ABC.data(), 6)
-    with pytest.raises(ValueError, match=r"expected what calibrate\(\) or windows\(\) returns, got tuple"):
-        abcnb.retrain(ABC.data(), lines.cross_biases, ABC.model, TINY)
+        abcnb.evaluate(lines.biases, ABC.data(), 6)
+    with pytest.raises(ValueError, match=r"expected what calibrate\(\) or lines_by_hand\(\) returns, got tuple"):
+        abcnb.retrain(ABC.data(), lines.biases.cross_biases, ABC.model, TINY)
 
 
 def test_one_length_is_as_good_as_a_list_of_one_and_none_is_refused(plain):
@@ -209,15 +206,12 @@ def test_a_device_that_is_not_there_is_refused(device):
         abcnb.TrainingData("successor", device=device)
 
 
-def test_choices_for_another_architecture_are_refused(plain):
-    stream = pipeline.new_model(ABC.get_task(), replace(VANILLA.model, architecture="decoder-only"), 0)
-    for model, config in ((plain, CounterConfig()), (stream, CalibrationConfig(kappa_cross=50))):
-        with pytest.raises(ValueError, match=r"expected a C.*Config for a model that is"):
-            abcnb.calibrate(model, VANILLA.data(), config)
-    with pytest.raises(ValueError, match="expected 'weights' of a decoder-only model, got 'scores'"):
-        pipeline.attention_of(stream, VANILLA.data(), "scores")
+def test_what_an_architecture_cannot_learn_is_refused():
+    stream = replace(VANILLA.model, architecture="decoder-only")
     with pytest.raises(ValueError, match="expected an encoder-decoder for parity-classification"):
-        pipeline.new_model(get_task("parity-classification"), stream.config, 0)
+        pipeline.new_model(get_task("parity-classification"), stream, 0)
+    with pytest.raises(ValueError, match="expected a decoder-only model for multiplication"):
+        pipeline.new_model(get_task("multiplication"), VANILLA.model, 0)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +228,7 @@ def test_data_that_cannot_be_are_refused(wrong, told):
 
 
 def test_what_inference_leaves_behind_can_be_trained_with():
-    model = pipeline.new_model(ABC.get_task(), ABC.model, 0, abcnb.windows(ABC.model.heads, 1))
+    model = pipeline.new_model(ABC.get_task(), ABC.model, 0, abcnb.windows(ABC.data().stream, ABC.model.heads))
     batch = ABC.data().train(2, torch.Generator().manual_seed(0))
     with torch.inference_mode():
         model(batch)
@@ -255,7 +249,8 @@ def test_sizes_and_decays_that_cannot_be_are_refused():
         TrainingConfig(weight_decay=-1.0)
 
 
-def test_windows_without_heads_or_operands_are_refused():
-    for heads, segments in ((0, 1), (8, 0)):
-        with pytest.raises(ValueError, match="expected heads and segments of at least 1"):
-            abcnb.windows(heads, segments)
+def test_windows_that_cannot_be_are_refused():
+    stream = abcnb.TrainingData("successor").stream
+    for heads, w, sides in ((0, 1, "past"), (8, -1, "past"), (8, 1, "left")):
+        with pytest.raises(ValueError, match="expected"):
+            abcnb.windows(stream, heads, w, sides)

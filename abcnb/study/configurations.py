@@ -25,7 +25,6 @@ TOLD = {
     "aligned": ("which digits belong together",),
     "kinds": (KIND,),
     "cyclic-columns": ("where the last operand ends, from which phases are counted",),
-    "cyclic-places": ("that a step and the digits of its place share a phase",),
     "abacus": ("the place of every digit in its number",),
     "coupled": ("which tokens share a place",),
     "coupled-rows": (KIND, "which tokens share a row and which a place"),

@@ -92,7 +92,7 @@ def fit(
         watch |= {"training": experiment.training, "seed": experiment.seed}
         data, biases = experiment.data(where), run.biases()
         if experiment.lora:
-            model = pipeline.adapt(data, base.model(), experiment.lora, biases, **watch)
+            model = pipeline.adapt(data, base.model(), experiment.lora, **watch)
         else:
             model = pipeline.retrain(data, biases, experiment.model, **watch)
         weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}

@@ -61,7 +61,7 @@ def answer(model: Transformer, data: TrainingData, text: str) -> Answer:
             f"expected an output of at most {MOST_STEPS} tokens, got {steps:,}; predict() has no such limit"
         )
     written = write_outputs(model, batch)
-    recording = record(model, Batch(batch.source.to(model.device), written, batch.layout.to(model.device)))
+    recording = record(model, Batch(batch.source.to(model.device), written, batch.stream.to(model.device)))
     return Answer(
         decode(batch.source[0]),
         decode(written[0]),

@@ -4,8 +4,8 @@ from itertools import zip_longest
 
 import ipywidgets as widgets
 
-from abcnb.decoder_only import DecoderOnly
 from abcnb.decoding import write_outputs
+from abcnb.model import Transformer
 from abcnb.rows import RowTask
 from abcnb.show.panels.drawing import cell_rows, to_png
 from abcnb.show.panels.panel import Panel, picture, table, text_field
@@ -18,7 +18,7 @@ MOST_ROWS, MOST_COLUMNS = 24, 48  # that are drawn
 WRONG = PALETTE[3]
 
 
-def written_rows(model: DecoderOnly, task: RowTask, text: str) -> tuple[str, str]:
+def written_rows(model: Transformer, task: RowTask, text: str) -> tuple[str, str]:
     """What a model writes for an input typed in the task's own form, and what it should write.
 
     Raises:
@@ -46,7 +46,7 @@ class RowsPanel(Panel):
         ValueError: the task's output is not in rows.
     """
 
-    def __init__(self, model: DecoderOnly, data: TrainingData, text: str):
+    def __init__(self, model: Transformer, data: TrainingData, text: str):
         if not isinstance(data.task, RowTask):
             raise ValueError(f"expected a task whose output is in rows, got {data.task.name}")
         self.model, self.task = model, data.task

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import ipywidgets as widgets
+import torch
 
-from abcnb.layout import NO_PLACE, Layout
+from abcnb.coordinates import NO_PLACE, Stream
 from abcnb.rows import RowTask
 from abcnb.show.panels.drawing import MOST_TOKENS, cell_rows, shade, to_png
 from abcnb.show.panels.panel import Panel, dropdown, picture, slider, table, text_field
@@ -32,16 +33,23 @@ def example_input(task: Task) -> str:
     return first + task.symbol + second[: task.widths(len(second))[1]]
 
 
-def column_kinds(source: str, layout: Layout) -> list[str]:
+def column_kinds(source: str, stream: Stream) -> list[str]:
     """The key in `KINDS` of every source column."""
-    kinds = []
-    for column, character in enumerate(source):
-        inside = [
-            k for k, columns in enumerate(layout.column_of_place[:, 1:-1]) if bool((columns == column).any())
-        ]
-        structure = "s" if character == "$" else "e" if character == "&" else "d" if character.isalnum() else "o"
-        kinds.append("ab"[inside[0]] if inside else structure)
+    kinds = ["s" if c == "$" else "e" if c == "&" else "d" if c.isalnum() else "o" for c in source]
+    for key, operand in zip("ab", stream.operands, strict=False):
+        for column in operand.tokens(operand.grid()).tolist():
+            kinds[column] = key
     return kinds
+
+
+def places_of(stream: Stream) -> list[list[int]]:
+    """For each operand, every source column's place in it, `NO_PLACE` outside."""
+    found, index = [], torch.arange(-1, stream.width + 1)
+    for operand in stream.operands:
+        places = torch.full((stream.source,), NO_PLACE)
+        places[operand.tokens([index])] = index
+        found.append(places.tolist())
+    return found
 
 
 @dataclass(frozen=True)
@@ -71,10 +79,8 @@ def written_input(task: Task, text: str, form: str) -> WrittenInput:
     """
     batch = task.batch(task.parse(text), form)
     source, target = decode(batch.source[0]), decode(batch.target[0])
-    kinds = column_kinds(source, batch.layout)
-    return WrittenInput(
-        source, decode(batch.decoder_input[0]), target, kinds, batch.layout.places().tolist(), task.read(target)
-    )
+    kinds, places = column_kinds(source, batch.stream), places_of(batch.stream)
+    return WrittenInput(source, decode(batch.decoder_input[0]), target, kinds, places, task.read(target))
 
 
 class TasksPanel(Panel):

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import ipywidgets as widgets
 import torch
 
-from abcnb.layout import Steps
-from abcnb.lines import cross_window, self_window
-from abcnb.positions import CyclicColumns, CyclicPlaces
+from abcnb.lines import windows
+from abcnb.positions import CyclicColumns
 from abcnb.rows import RowTask
 from abcnb.show.panels.drawing import MOST_TOKENS, HeadMaps, cell_rows, shade, to_png
 from abcnb.show.panels.panel import Panel, dropdown, picture, slider
@@ -24,8 +23,8 @@ class Window:
     Attributes:
         source, fed: the source's and the decoder's tokens, digits as `#`.
         cross, self_: the bias of one head, [1, rows, columns] and [1, rows, rows].
-        by_column, by_place: each source column's phase under the paper's CPI and under ours, −1 for none.
-        of_steps: each decoder step's phase, the same under both.
+        by_column: each source column's phase under CPI.
+        of_steps: each decoder step's phase.
     """
 
     source: str
@@ -33,7 +32,6 @@ class Window:
     cross: torch.Tensor
     self_: torch.Tensor
     by_column: list[int]
-    by_place: list[int]
     of_steps: list[int]
 
 
@@ -49,15 +47,14 @@ def window_of(task: Task, length: int, w: int = 1, period: int = 3, sides: str =
         raise ValueError(f"expected a period T of at least 1, got {period}")
     width, form = task.digits_at(length) + 1, task.forms[-1]
     batch = task.batch(task.smallest(width), form)
-    rows = torch.arange(batch.target.shape[1])
-    cross = cross_window(1, batch.layout.segments, w, sides)(rows, batch.layout)
+    rows, source = torch.arange(batch.target.shape[1]), batch.stream.columns(crossing=True)
+    (own,), (cross,) = windows(batch.stream, 1, w, sides)
     return Window(
         decode(batch.source[0]).replace("0", "#"),
         "$" + "#" * (len(rows) - 1),
-        cross,
-        self_window(1, w)(rows, Steps.all(len(rows))),
-        CyclicColumns(2, period).phases(batch.layout).tolist(),
-        CyclicPlaces(2, period).phases(batch.layout).tolist(),
+        cross(rows, source),
+        own(rows, batch.stream.columns()),
+        CyclicColumns(2, period).phases(source).tolist(),
         (rows % period).tolist(),
     )
 
@@ -93,8 +90,7 @@ class WindowPanel(Panel):
         title = f"ABS at {self.length.value} digits: w = {self.w.value}, {self.sides.value}; grey is closed"
         self.picture.value = self._maps.show(found.cross, found.self_, title, found.source, found.fed).png()
         source = {"source token": (found.source, [None] * len(found.source))}
-        source |= {"phase over columns": phase_cells(found.by_column, period)}
-        source |= {"phase over places": phase_cells(found.by_place, period)}
+        source |= {"phase": phase_cells(found.by_column, period)}
         steps = {"decoder input": (found.fed, [None] * len(found.fed))}
         steps |= {"phase": phase_cells(found.of_steps, period)}
         self.source.value, self.steps.value = (to_png(cell_rows(rows)) for rows in (source, steps))
