@@ -2,24 +2,37 @@ import math
 
 import pytest
 import torch
-from abcnb.decoder_only import stream_of
-from abcnb.layout import aligned_layout, natural_layout, unary_layout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb.configs import SCHEMES
+from abcnb.coordinates import Columns, in_one
 from abcnb.indexed_positions import Abacus
-from abcnb.positions import (
-    CyclicColumns,
-    CyclicPlaces,
-    Sinusoidal,
-    rotate,
-    sinusoid,
-)
+from abcnb.positions import CyclicColumns, Sinusoidal, rotate, sinusoid
 from abcnb.tasks import get_task
 
 D = 8
 quick = settings(max_examples=30, deadline=None)
+
+
+def unary(width):
+    return get_task("successor").stream(width)
+
+
+def natural(width):
+    return get_task("addition").stream(width)
+
+
+def aligned(width):
+    return get_task("addition").stream(width, "aligned")
+
+
+def source(scheme, stream, draw=0):
+    return scheme.vectors(stream.columns(crossing=True), draw)
+
+
+def target(scheme, rows, stream, draw=0):
+    return scheme.vectors(Columns(stream, rows), draw)
 
 
 def phases(vectors, period):
@@ -41,91 +54,41 @@ def test_sinusoid_by_hand():
 
 
 def test_sinusoidal_counts_columns_and_steps():
-    layout = natural_layout(2)
-    assert torch.equal(Sinusoidal(D).source(layout), sinusoid(torch.arange(7), D))
-    assert torch.equal(
-        Sinusoidal(D).target(torch.tensor([0, 5]), natural_layout(2)), sinusoid(torch.tensor([0, 5]), D)
-    )
+    stream = natural(2)
+    assert torch.equal(source(Sinusoidal(D), stream), sinusoid(torch.arange(7), D))
+    assert torch.equal(target(Sinusoidal(D), torch.tensor([0, 5]), stream), sinusoid(torch.tensor([0, 5]), D))
 
 
-def test_sinusoidal_of_selected_columns_keeps_their_numbers():
-    part = natural_layout(2).select(torch.tensor([1, 4]))
-    assert torch.equal(Sinusoidal(D).source(part), sinusoid(torch.tensor([1, 4]), D))
+def test_sinusoidal_of_some_columns_keeps_their_numbers():
+    part = Columns(natural(2), torch.tensor([1, 4]), crossing=True)
+    assert torch.equal(Sinusoidal(D).vectors(part), sinusoid(torch.tensor([1, 4]), D))
 
 
 def test_cyclic_columns_by_hand():
     """T = 3, counted leftwards from the last operand's units digit."""
     # $ a2 a1 + b2 b1 &: 5 4 3 2 1 0 −1
-    assert phases(CyclicColumns(D).source(natural_layout(2)), 3) == [2, 1, 0, 2, 1, 0, 2]
+    assert phases(source(CyclicColumns(D), natural(2)), 3) == [2, 1, 0, 2, 1, 0, 2]
     # $ a3 a2 a1 + b3 b2 b1 &: 7 6 5 4 3 2 1 0 −1
-    assert phases(CyclicColumns(D).source(natural_layout(3)), 3) == [1, 0, 2, 1, 0, 2, 1, 0, 2]
+    assert phases(source(CyclicColumns(D), natural(3)), 3) == [1, 0, 2, 1, 0, 2, 1, 0, 2]
     # $ a3 a2 a1 &: 3 2 1 0 −1
-    assert phases(CyclicColumns(D).source(unary_layout(3)), 3) == [0, 2, 1, 0, 2]
+    assert phases(source(CyclicColumns(D), unary(3)), 3) == [0, 2, 1, 0, 2]
 
 
 def test_cyclic_columns_of_the_aligned_form():
     # $ + a2 b2 a1 b1 &: 5 4 3 2 1 0 −1
-    assert phases(CyclicColumns(D).source(aligned_layout(2)), 3) == [2, 1, 0, 2, 1, 0, 2]
+    assert phases(source(CyclicColumns(D), aligned(2)), 3) == [2, 1, 0, 2, 1, 0, 2]
 
 
-@pytest.mark.parametrize("scheme", ["cyclic-columns", "cyclic-places"])
-@pytest.mark.parametrize("make", [unary_layout, natural_layout, aligned_layout])
-def test_units_digit_has_the_same_phase_whatever_the_width(scheme, make):
+@pytest.mark.parametrize("make", [unary, natural, aligned])
+def test_units_digit_has_the_same_phase_whatever_the_width(make):
     for width in (2, 3, 4, 9):
-        layout = make(width)
-        vectors = SCHEMES[scheme](D).source(layout)
-        units = layout.column_of_place[-1, 1]
-        assert torch.allclose(vectors[units], sinusoid(torch.tensor([0]), D)[0])
+        stream = make(width)
+        units = stream.operands[-1].start
+        assert torch.allclose(source(CyclicColumns(D), stream)[units], sinusoid(torch.tensor([0]), D)[0])
 
 
-def test_cyclic_places_by_hand():
-    """T = 3, the place in the digit's own operand; structural tokens get nothing."""
-    N = None
-    # $ a2 a1 + b2 b1 &
-    assert phases(CyclicPlaces(D).source(natural_layout(2)), 3) == [N, 1, 0, N, 1, 0, N]
-    # $ a4 a3 a2 a1 + b4 b3 b2 b1 &: place 3 has phase 0 again
-    expected = [N, 0, 2, 1, 0, N, 0, 2, 1, 0, N]
-    assert phases(CyclicPlaces(D).source(natural_layout(4)), 3) == expected
-    # $ + a2 b2 a1 b1 &
-    assert phases(CyclicPlaces(D).source(aligned_layout(2)), 3) == [N, N, 1, 1, 0, 0, N]
-    # $ a2 a1 * b &
-    n_by_one = natural_layout(2, second_is_digit=True)
-    assert phases(CyclicPlaces(D).source(n_by_one), 3) == [N, 1, 0, N, N, N]
-
-
-def test_cyclic_places_share_a_phase_between_operands():
-    layout = natural_layout(7)
-    vectors = CyclicPlaces(D, period=5).source(layout)
-    a, b = layout.column_of_place[:, 1:-1]
-    assert torch.equal(vectors[a], vectors[b])
-    assert phases(vectors[a], 5) == [0, 1, 2, 3, 4, 0, 1]
-
-
-def test_structural_tokens_are_exactly_zero():
-    layout = natural_layout(3)
-    assert not CyclicPlaces(D).source(layout)[layout.structural_columns].any()
-
-
-@pytest.mark.parametrize("scheme", ["cyclic-columns", "cyclic-places"])
-def test_cyclic_targets_repeat(scheme):
-    assert phases(SCHEMES[scheme](D).target(torch.arange(7), natural_layout(2)), 3) == [0, 1, 2, 0, 1, 2, 0]
-
-
-def test_a_phase_shifts_the_cyclic_schemes():
-    """Source and target by the same; structural tokens still get nothing, and sinusoidal ignores it."""
-    N = None
-    layout = natural_layout(2)
-    # 5 4 3 2 1 0 −1, one further
-    assert phases(CyclicColumns(D).source(layout, 1), 3) == [0, 2, 1, 0, 2, 1, 0]
-    # places 1 and 0, two further
-    assert phases(CyclicPlaces(D).source(layout, 2), 3) == [N, 0, 2, N, 0, 2, N]
-    for scheme in ("cyclic-columns", "cyclic-places"):
-        assert phases(SCHEMES[scheme](D).target(torch.arange(4), natural_layout(2), 2), 3) == [2, 0, 1, 2]
-    for phase in (0, 2):
-        assert torch.equal(Sinusoidal(D).source(layout, phase), sinusoid(torch.arange(7), D))
-        assert torch.equal(
-            Sinusoidal(D).target(torch.arange(4), natural_layout(2), phase), sinusoid(torch.arange(4), D)
-        )
+def test_cyclic_targets_repeat():
+    assert phases(target(CyclicColumns(D), torch.arange(7), natural(2)), 3) == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_rotate_by_hand():
@@ -165,84 +128,85 @@ def test_rotation_keeps_lengths():
 # Indices out of a table
 
 
-def index_of(scheme, layout, draw=0, most=40):
+def index_of(scheme, stream, draw=0, most=40):
     positions = SCHEMES[scheme](D, most)
-    rows = torch.arange(layout.rows)
-    positions.check(layout)
-    return positions.source_index(layout, draw).tolist(), positions.target_index(rows, layout, draw).tolist()
+    source(positions, stream)  # refuses what takes more indices than there are
+    rows = Columns(stream, torch.arange(stream.rows))
+    found = (positions.index(part, draw) for part in (stream.columns(crossing=True), rows))
+    return tuple(index.tolist() for index in found)
 
 
 def test_learned_positions_count_columns_and_steps():
-    assert index_of("learned", natural_layout(2)) == ([0, 1, 2, 3, 4, 5, 6], [0, 1, 2])
+    assert index_of("learned", natural(2)) == ([0, 1, 2, 3, 4, 5, 6], [0, 1, 2])
 
 
 def test_abacus_counts_each_number_from_its_units():
     # $ a1 a0 + b1 b0 & and the decoder's $ y0 y1
-    assert index_of("abacus", natural_layout(2)) == ([-1, 1, 0, -1, 1, 0, -1], [-1, 0, 1])
-    assert index_of("abacus", natural_layout(2), 5) == ([-1, 6, 5, -1, 6, 5, -1], [-1, 5, 6])
+    assert index_of("abacus", natural(2)) == ([-1, 1, 0, -1, 1, 0, -1], [-1, 0, 1])
+    assert index_of("abacus", natural(2), 5) == ([-1, 6, 5, -1, 6, 5, -1], [-1, 5, 6])
 
 
 def test_coupled_positions_give_the_operator_the_place_before_the_units():
-    assert index_of("coupled", natural_layout(2)) == ([-1, 2, 1, 0, 2, 1, 0], [0, 1, 2])
-    assert index_of("coupled", natural_layout(2), 5) == ([-1, 7, 6, 5, 7, 6, 5], [5, 6, 7])
+    assert index_of("coupled", natural(2), torch.tensor(0)) == ([-1, 2, 1, 0, 2, 1, 0], [0, 1, 2])
+    assert index_of("coupled", natural(2), torch.tensor(5)) == ([-1, 7, 6, 5, 7, 6, 5], [5, 6, 7])
 
 
 def test_random_positions_are_sorted_distinct_and_of_one_sequence():
-    source, target = index_of("randomized", natural_layout(4), draw=3)
-    together = source + target
+    before, after = index_of("randomized", natural(4), draw=3)
+    together = before + after
     assert together == sorted(set(together)) and together[-1] < 40
-    assert index_of("randomized", natural_layout(4), draw=3) == (source, target)
-    assert index_of("randomized", natural_layout(4), draw=4) != (source, target)
+    assert index_of("randomized", natural(4), draw=3) == (before, after)
+    assert index_of("randomized", natural(4), draw=4) != (before, after)
 
 
 @pytest.mark.parametrize("scheme", ["abacus", "coupled"])
 def test_every_index_is_met_in_training_and_none_beyond(scheme):
-    layout, positions = natural_layout(6), SCHEMES[scheme](D, 20)
-    met: set[int] = set()
-    draw = positions.draw(layout, 500)
-    met |= set(positions.source_index(layout, draw).flatten().tolist())
-    met |= set(positions.target_index(torch.arange(layout.rows), layout, draw).flatten().tolist())
+    stream, positions = natural(6), SCHEMES[scheme](D, 20)
+    draw = positions.draw(stream, 500)
+    parts = (stream.columns(crossing=True), stream.columns())
+    met = set().union(*(positions.index(part, draw).flatten().tolist() for part in parts))
     assert met - {-1} == set(range(20))
 
 
 # of 20 indices coupling takes 3 for a sum of two digits, the place −1 among them; Abacus begins with the first
 @pytest.mark.parametrize(("scheme", "width", "begins"), [("coupled", 2, 8), ("coupled", 19, 0), ("abacus", 2, 0)])
 def test_evaluation_begins_where_the_scheme_says(scheme, width, begins):
-    layout, positions = natural_layout(width), SCHEMES[scheme](D, 20)
-    rows, stream = torch.arange(layout.rows), stream_of(layout)
+    stream, positions = natural(width), SCHEMES[scheme](D, 20)
     drawn = torch.tensor([[begins]])
-    assert torch.equal(positions.source(layout), positions.source(layout, drawn)[0])
-    assert torch.equal(positions.target(rows, layout), positions.target(rows, layout, drawn)[0])
-    assert torch.equal(positions.stream(stream), positions.stream(stream, drawn)[0])
+    for part in (stream.columns(crossing=True), stream.columns(), in_one(stream).columns()):
+        assert torch.equal(positions.vectors(part), positions.vectors(part, drawn)[0])
     # y0 is of place 0, and coupling counts from −1
-    assert torch.equal(positions.target(rows, layout)[1], positions.table.weight[begins + (scheme == "coupled")])
+    written = positions.vectors(stream.columns())
+    assert torch.equal(written[1], positions.table.weight[begins + (scheme == "coupled")])
 
 
 def test_rows_and_places_of_a_product_are_counted_from_the_middle_each():
     product = get_task("multiplication")
-    stream = product.batch(product.parse("123 * 45")).layout
+    stream = product.batch(product.parse("123 * 45")).stream
     positions = SCHEMES["coupled-rows"](D, 20)
     rows, places = (int(stream.levels(level).max()) + 1 for level in ("row", "place"))
     middle = torch.tensor([[[(20 - rows) // 2]], [[(20 - places) // 2]]])
     assert rows != places
-    assert torch.equal(positions.stream(stream), positions.stream(stream, middle)[0])
-    assert not torch.equal(positions.stream(stream), positions.stream(stream, torch.zeros(2, 1, 1).long())[0])
+    assert torch.equal(positions.vectors(stream.columns()), positions.vectors(stream.columns(), middle)[0])
+    assert not torch.equal(
+        positions.vectors(stream.columns()), positions.vectors(stream.columns(), torch.zeros(2, 1, 1).long())[0]
+    )
 
 
 @pytest.mark.parametrize("scheme", ["learned", "abacus", "coupled"])
 def test_longer_input_than_the_table_is_refused(scheme):
     positions = SCHEMES[scheme](D, 8)
     with pytest.raises(ValueError, match=r"at most 8 positions, got \d+: .*model.max_position"):
-        positions.source(natural_layout(9))
+        source(positions, natural(9))
 
 
 def test_too_few_random_positions_are_refused():
     with pytest.raises(ValueError, match="at most 8 positions, got 31"):
-        index_of("randomized", natural_layout(9), most=8)
+        index_of("randomized", natural(9), most=8)
 
 
 def test_tokens_without_an_index_get_no_vector():
     positions = Abacus(D, 8)
-    vectors = positions.vectors(positions.source_index(natural_layout(2)))
+    vectors = source(positions, natural(2))
     assert not vectors[[0, 3, 6]].any()
     assert torch.equal(vectors[1], positions.table.weight[1]) and torch.equal(vectors[4], vectors[1])
