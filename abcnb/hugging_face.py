@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from abcnb.counter_calibration import StreamAttention
-from abcnb.counters import StreamBias
-from abcnb.interop import PromptApart, TokenRule, additive, averaged, stream_of_prompt
+from abcnb.calibration import AveragedAttention
+from abcnb.interop import OwnToken, PromptApart, TokenRule, additive, averaged, stream_of_prompt
+from abcnb.lines import LineBias
 
 _ATTACHED = "_abcnb_lines"
 _FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which prompt
@@ -21,7 +21,9 @@ _NAME = "abcnb-lines"  # of an attention and of its mask: registered under two n
 
 
 @torch.no_grad()
-def average_attention(model: nn.Module, batches: Sequence[torch.Tensor], rule: TokenRule) -> list[StreamAttention]:
+def average_attention(
+    model: nn.Module, batches: Sequence[torch.Tensor], rule: TokenRule
+) -> list[AveragedAttention]:
     """A Hugging Face decoder's attention on its own training sequences, averaged over the batches of each shape.
 
     Args:
@@ -31,7 +33,7 @@ def average_attention(model: nn.Module, batches: Sequence[torch.Tensor], rule: T
         rule: what the tokens are.
 
     Returns:
-        What `calibrate_stream` takes.
+        What `calibrate_attention` takes.
 
     Raises:
         ValueError: the model returns no attention weights, or has a bias of its own in each layer, or a batch is not
@@ -52,40 +54,45 @@ def average_attention(model: nn.Module, batches: Sequence[torch.Tensor], rule: T
             if not weights or any(layer is None for layer in weights):
                 raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
             known = sums.setdefault((rule.prompt(ids), len(stream)), [stream.to("cpu"), 0.0, 0])
-            known[1], known[2] = known[1] + averaged(weights, stream).weights, known[2] + 1
+            known[1], known[2] = known[1] + averaged(weights, stream).self_attention, known[2] + 1
     finally:
         model.set_attn_implementation(before)
         model.train(was_training)
-    return [StreamAttention(stream, total / count) for stream, total, count in sums.values()]
+    return [AveragedAttention(stream, total / count) for stream, total, count in sums.values()]
 
 
 def attach(
     model: nn.Module,
-    biases: StreamBias | PromptApart | Sequence[StreamBias],
+    biases: LineBias | PromptApart | Sequence[LineBias],
     rule: TokenRule,
     keep_positions: bool = False,
 ) -> "Attached":
     """Give a Hugging Face decoder lines: from now on its attention sees the tokens on them and nothing else.
 
-    Training, evaluation and `generate` go on as before, on batches of sequences of one shape without padding and with a
-    cache that keeps every token. The lines are not part of the model's saved weights: keep them with `StreamBias.save`.
+    A row of the prompt, and a step whose lines lead nowhere, sees the first token: let sequences begin with a token of
+    their own. Training, evaluation and `generate` go on as before, on batches of sequences of one shape without padding and with a
+    cache that keeps every token. The lines are not part of the model's saved weights: keep them with `LineBias.save`.
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
         biases: for all layers, as a 4-D mask of the model's own attention (eager or sdpa), or one for each layer, by an
             attention of ours.
         rule: what the tokens are.
-        keep_positions: leave the model its own positions; otherwise every token has position 0, as in `abc-places`,
+        keep_positions: leave the model its own positions; otherwise every token has position 0, as in `abc`,
             since positions that were never trained are what fails on longer inputs.
 
     Raises:
         ValueError: the model would ignore the lines, or part of them.
     """
     biases = tuple(biases) if isinstance(biases, Sequence) else (biases,)
-    strange = [type(bias).__name__ for bias in biases if not isinstance(bias, (StreamBias, PromptApart))]
+    strange = [type(bias).__name__ for bias in biases if not isinstance(bias, (LineBias, PromptApart))]
+    strange += [
+        f"lines of {bias.attention}-attention" for bias in biases if getattr(bias, "attention", "self") != "self"
+    ]
     if strange:
         raise ValueError(
-            f"expected lines of a stream, as calibrate_stream(…).bias, or PromptApart, got {', '.join(strange)}"
+            "expected lines of self-attention, as calibrate_attention(…).biases.self_biases, or PromptApart, got "
+            f"{', '.join(strange)}"
         )
     name, config = type(model).__name__, getattr(model, "config", None)
     if not hasattr(model, "set_attn_implementation") or not hasattr(config, "num_attention_heads"):
@@ -111,7 +118,7 @@ def attach(
     tokens = model.get_input_embeddings().num_embeddings
     if len(rule.digits) < 2 or max(*rule.digits, rule.prompt_end) >= tokens:
         raise ValueError(f"expected two digits or more, and ids below the {tokens} of the model, got {rule}")
-    closed = Attached(model, tuple(StreamBias(bias.heads, ()) for bias in biases), rule, keep_positions)
+    closed = Attached(model, tuple(OwnToken(bias.heads) for bias in biases), rule, keep_positions)
     try:
         if len(biases) > 1 and config._attn_implementation != _NAME:  # transformers only warns
             raise ValueError(
@@ -147,7 +154,13 @@ def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None
 class Attached:
     """Lines at work in a Hugging Face decoder (`attach`); `detach()` takes them away."""
 
-    def __init__(self, model: nn.Module, biases: tuple[StreamBias, ...], rule: TokenRule, keep_positions: bool):
+    def __init__(
+        self,
+        model: nn.Module,
+        biases: tuple[LineBias | PromptApart | OwnToken, ...],
+        rule: TokenRule,
+        keep_positions: bool,
+    ):
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
         self.prompt: tuple[bool, ...] = ()
         self.masks: list[torch.Tensor] = []
@@ -205,7 +218,7 @@ class Attached:
                 raise ValueError("expected a cache that was filled with these lines attached, got one of before")
         stream = stream_of_prompt(self.prompt, seen + ids.shape[1]).to(ids.device)
         rows = torch.arange(seen, len(stream), device=ids.device)
-        self.masks = [additive(bias(rows, stream), model.dtype)[None] for bias in self.biases]
+        self.masks = [additive(bias(rows, stream.columns()), model.dtype)[None] for bias in self.biases]
         changed = {"input_ids": ids, "attention_mask": self.masks[0].expand(len(ids), -1, -1, -1)}
         if not self.keep_positions:
             changed["position_ids"] = torch.zeros_like(ids)

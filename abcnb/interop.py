@@ -2,8 +2,7 @@
 
     coordinates   `TokenRule` says which token ids are digits, and which one ends the prompt
     attention     `record_attention` of `nn.MultiheadAttention`; `averaged` of any other
-    lines         `counter_calibration.calibrate_stream` for a decoder-only model, `calibration.calibrate_attention`
-                  for an encoder-decoder; or by hand (`counters.StreamBias`, `lines.windows`)
+    lines         `calibration.calibrate_attention`, or by hand (`lines.LineBias`, `lines.by_hand`)
     masks         `dense_mask` for additive masks, `flex` for FlexAttention
 
 Decoders of Hugging Face transformers: `hugging_face`. Nothing else in the library imports either.
@@ -19,12 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from abcnb.biases import CLOSED
-from abcnb.counter_calibration import StreamAttention
-from abcnb.counters import StreamBias
-from abcnb.layout import Layout, Steps, layout_of
+from abcnb.biases import CLOSED, Bias, own_token
+from abcnb.calibration import AveragedAttention
+from abcnb.coordinates import Columns, Segment, Stream, of_number, written_before
 from abcnb.lines import LineBias
-from abcnb.stream import Segment, Stream
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,18 @@ class TokenRule:
         ids = ids[None] if ids.dim() == 1 else ids
         return stream_of_prompt(self.prompt(ids), ids.shape[1]).to(ids.device)
 
-    def layout(self, ids: torch.Tensor) -> Layout:
+    def source(self, ids: torch.Tensor, steps: int) -> Stream:
         """The coordinates of an encoder's source, [columns] or [batch, columns], which has no `prompt_end`.
 
+        Args:
+            ids: the source.
+            steps: output tokens of the decoder, one number, units first, and its end.
+
         Raises:
-            ValueError: as `stream`, or operands of unequal lengths.
+            ValueError: as `stream`.
         """
         ids = ids[None] if ids.dim() == 1 else ids
-        return _layout(self._same_digits(ids), ids.shape[1]).to(ids.device)
+        return _source(self._same_digits(ids), steps).to(ids.device)
 
     def prompt(self, ids: torch.Tensor) -> tuple[bool, ...]:
         """Which tokens of the prompt of [batch, tokens] are digits, its end included."""
@@ -100,32 +101,32 @@ def _runs(is_digit: Sequence[bool]) -> list[range]:
     return runs
 
 
+def _parts(is_digit: Sequence[bool]) -> tuple[tuple[Segment, ...], dict[str, int]]:
+    """Operands, `a` and so on, and the other tokens by name."""
+    operands = tuple(written_before(chr(ord("a") + k), run[-1], len(run)) for k, run in enumerate(_runs(is_digit)))
+    others = [column for column, digit in enumerate(is_digit) if not digit]
+    return operands, {f"token {n}": column for n, column in enumerate(others)}
+
+
+def _shape(operands: tuple[Segment, ...]) -> tuple[int, ...]:
+    return tuple(operand.shape[0] for operand in operands)
+
+
 @lru_cache(maxsize=256)
 def stream_of_prompt(is_digit: tuple[bool, ...], tokens: int) -> Stream:
-    """The coordinates of so many tokens, of whose prompt it is known which are digits."""
-    runs, prompt = _runs(is_digit), len(is_digit)
-    operands = [
-        Segment(f"operand {k + 1}", run[-1], (len(run),), (-1,), 1, ("place",)) for k, run in enumerate(runs)
-    ]
-    others = [column for column, digit in enumerate(is_digit) if not digit]
-    structure = [Segment(f"token {n}", column) for n, column in enumerate(others)]
-    steps = tokens - prompt + 1
+    """The coordinates of so many tokens, of whose prompt it is known which are digits; it ends with `=`."""
+    operands, structure = _parts(is_digit[:-1])
+    prompt, steps = len(is_digit), tokens - len(is_digit) + 1
     output = Segment("digits", prompt, (steps,), (1,), 1, ("place",))
+    segments = (*operands, *(Segment(*token) for token in structure.items()), Segment("=", prompt - 1), output)
     zeros, places = torch.zeros(steps, dtype=torch.long), torch.arange(steps)
-    shape = tuple(len(run) for run in runs)
-    return Stream((*operands, *structure, output), prompt, ("digits",), shape, zeros, zeros, places)
+    return Stream(segments, prompt, ("digits",), _shape(operands), zeros, zeros, places)
 
 
 @lru_cache(maxsize=256)
-def _layout(is_digit: tuple[bool, ...], total: int) -> Layout:
-    runs = _runs(is_digit)
-    width = len(runs[0])
-    if any(len(run) != width for run in runs) or runs[0][0] < 1 or runs[-1][-1] + 1 >= total:
-        raise ValueError(
-            f"expected operands of equal length with a token on either side, got digits at columns {runs}"
-        )
-    columns = [torch.arange(run[0], run[-1] + 1) for run in runs]
-    return layout_of(columns, [(run[0] - 1, run[-1] + 1) for run in runs], total)
+def _source(is_digit: tuple[bool, ...], steps: int) -> Stream:
+    operands, structure = _parts(is_digit)
+    return of_number(_shape(operands), operands, structure, len(is_digit), steps)
 
 
 # --- attention of a model that is not ours
@@ -160,8 +161,8 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
             hook.remove()
 
 
-def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> StreamAttention:
-    """Attention weights of a decoder-only model as `calibrate_stream` takes them.
+def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> AveragedAttention:
+    """Attention weights of a decoder-only model as `calibrate_attention` takes them.
 
     Args:
         weights: of each layer, [batch, heads, tokens, tokens].
@@ -182,7 +183,7 @@ def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> StreamAttention
     averages = torch.stack([layer.detach().float().mean(0).cpu() for layer in weights])
     if not bool(averages.isfinite().all()):
         raise ValueError("expected finite attention weights, got NaN or infinity; did the training diverge?")
-    return StreamAttention(stream.to("cpu"), averages)
+    return AveragedAttention(stream.to("cpu"), averages)
 
 
 # --- masks
@@ -202,29 +203,40 @@ class PromptApart:
 
     heads: int
 
-    def __call__(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
-        """The bias of rows and all tokens of the stream, [heads, rows, tokens]; causal."""
-        tokens = torch.arange(len(stream), device=rows.device)
-        seen = (tokens <= rows[:, None]) & ((rows >= stream.prompt - 1)[:, None] | (tokens == rows[:, None]))
+    def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+        """The bias of rows and columns, [heads, rows, columns]; causal."""
+        tokens, first = columns.index, columns.stream.prompt - 1
+        seen = (tokens <= rows[:, None]) & ((rows >= first)[:, None] | (tokens == rows[:, None]))
         return torch.where(seen, 0.0, CLOSED).expand(self.heads, -1, -1)
 
 
+@dataclass(frozen=True)
+class OwnToken:
+    """Every token sees itself alone, in each of so many heads."""
+
+    heads: int
+
+    def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+        """The bias of rows and columns, [heads, rows, columns]."""
+        return own_token(rows, columns).expand(self.heads, -1, -1)
+
+
 def dense_mask(
-    bias: StreamBias | LineBias,
-    columns: Stream | Layout | Steps,
+    bias: Bias,
+    columns: Columns,
     rows: int | None = None,
     batch: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Lines as an additive mask: 0 (or the line's value) where a token may be seen, the most negative number elsewhere.
+    """Lines as an additive mask: 0 where a token may be seen, the most negative number elsewhere.
 
     Self-attention's masks hold causality. For a boolean mask compare with it: `mask > torch.finfo(dtype).min` is True
     where a token may be seen, as `scaled_dot_product_attention` has it; `nn.MultiheadAttention` takes the opposite.
 
     Args:
-        bias: lines of one stream, or of an encoder-decoder's self- or cross-attention.
-        columns: the stream, the source's layout, or the decoder's steps.
-        rows: decoder steps of cross-attention; elsewhere there are as many as columns.
+        bias: lines of self- or of cross-attention.
+        columns: what is attended to: `stream.columns()`, or `stream.columns(crossing=True)` for cross-attention.
+        rows: how many of the first rows; as many as the stream has by default.
         batch: repeat for so many samples.
         dtype: of the model's attention.
 
@@ -233,31 +245,25 @@ def dense_mask(
         `scaled_dot_product_attention` [heads, rows, columns] broadcasts over the batch.
 
     Raises:
-        ValueError: lines with columns of another kind than theirs, lines of cross-attention without `rows`, or more
-            rows than a stream has.
+        ValueError: columns of the other attention than the lines', or more rows than the stream has.
     """
-    count = _rows(bias, columns, rows)
-    device = columns.kind.device if isinstance(columns, Stream) else columns.columns.device
-    mask = additive(bias(torch.arange(count, device=device), columns), dtype)
+    index = _rows(bias, columns, rows)
+    mask = additive(bias(index, columns), dtype)
     return mask if batch is None else mask.repeat(batch, 1, 1)
 
 
-def _rows(bias: StreamBias | LineBias, columns: Stream | Layout | Steps, rows: int | None) -> int:
-    if isinstance(bias, LineBias) == isinstance(columns, Stream):
+def _rows(bias: Bias, columns: Columns, rows: int | None) -> torch.Tensor:
+    if not isinstance(columns, Columns):
+        raise ValueError(f"expected columns, such as stream.columns(), got {type(columns).__name__}")
+    wanted = getattr(bias, "attention", "self")
+    if (wanted == "cross") != columns.crossing:
         raise ValueError(
-            "expected lines of a stream with a Stream, and those of an encoder-decoder with a Layout or Steps, got "
-            f"{type(bias).__name__} with {type(columns).__name__}"
+            f"expected columns of {wanted}-attention for these lines, got stream.columns(crossing={columns.crossing})"
         )
-    if isinstance(bias, LineBias) and (bias.attention == "self") != isinstance(columns, Steps):
-        raise ValueError(
-            "expected lines of self-attention with Steps, and those of cross-attention with a Layout, got "
-            f"{bias.attention}-attention with {type(columns).__name__}"
-        )
-    if isinstance(columns, Stream) and rows is not None and rows > len(columns):
-        raise ValueError(f"expected at most the stream's {len(columns)} rows, got {rows}")
-    if rows is None and isinstance(bias, LineBias) and bias.attention == "cross":
-        raise ValueError("expected rows, the number of decoder steps, for lines of cross-attention, got none")
-    return len(columns) if rows is None else rows
+    most = len(columns.stream)
+    if rows is not None and rows > most:
+        raise ValueError(f"expected at most the stream's {most} rows, got {rows}")
+    return torch.arange(most if rows is None else rows, device=columns.index.device)
 
 
 def additive(bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -266,39 +272,27 @@ def additive(bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 class Flex(NamedTuple):
-    """Lines for `torch.nn.attention.flex_attention`: hand over `score_mod` and `block_mask`."""
+    """Lines for `torch.nn.attention.flex_attention`: hand over `block_mask`."""
 
     mask_mod: Callable
-    score_mod: Callable
     block_mask: object
 
 
-def flex(bias: StreamBias | LineBias, columns: Stream | Layout | Steps, rows: int | None = None) -> Flex:
-    """Lines as FlexAttention's functions; `block_mask` skips the blocks that no line crosses.
+def flex(bias: LineBias, columns: Columns, rows: int | None = None) -> Flex:
+    """Lines as FlexAttention's mask; `block_mask` skips the blocks that no line crosses.
 
     On a CPU FlexAttention has no backward pass: train there with `dense_mask`.
 
     Args:
-        bias, columns, rows: as for `dense_mask`; a `LineBias` needs lines in every head.
+        bias, columns, rows: as for `dense_mask`.
 
     Raises:
-        ValueError: as for `dense_mask`; also a head without lines, or rows left open to all, whose open cells cannot
-            be listed.
+        ValueError: as for `dense_mask`.
     """
     from torch.nn.attention.flex_attention import create_block_mask
 
-    count = _rows(bias, columns, rows)
-    device = columns.kind.device if isinstance(columns, Stream) else columns.columns.device
-    index = torch.arange(count, device=device)
-    if isinstance(bias, StreamBias):
-        tokens, values = bias.open_tokens(index, columns), None
-    else:
-        if bias.transparent_heads or bias.closed_rows == "transparent":
-            raise ValueError(
-                f"expected lines in every head and closed_rows 'nearest', got heads {bias.transparent_heads} without "
-                f"lines and closed_rows {bias.closed_rows!r}; use dense_mask"
-            )
-        tokens, values = bias.open_tokens(index, columns)
+    index = _rows(bias, columns, rows)
+    tokens = bias.open_tokens(index, columns.stream)
 
     def mask_mod(b, h, q, k):
         seen = tokens[h, q, 0] == k
@@ -306,12 +300,5 @@ def flex(bias: StreamBias | LineBias, columns: Stream | Layout | Steps, rows: in
             seen = seen | (tokens[h, q, line] == k)
         return seen
 
-    def score_mod(score, b, h, q, k):
-        if values is None:
-            return score
-        for line in range(tokens.shape[-1]):
-            score = score + torch.where(tokens[h, q, line] == k, values[h, q, line], 0.0)
-        return score
-
-    block_mask = create_block_mask(mask_mod, None, bias.heads, count, len(columns), device=device)
-    return Flex(mask_mod, score_mod, block_mask)
+    block_mask = create_block_mask(mask_mod, None, bias.heads, len(index), len(columns), device=index.device)
+    return Flex(mask_mod, block_mask)

@@ -268,7 +268,9 @@ def adapt(
     if is_adapted(plain):
         raise ValueError("expected a model without adapters, got one that has them")
     if plain.gathers:
-        raise ValueError("expected a model whose attention has a choice to adapt, got one with a single line a head")
+        raise ValueError(
+            "expected a model whose attention has a choice to adapt, got one with a single line a head"
+        )
     biases = Biases(plain.self_biases, plain.cross_biases)
     model = new_model(data.task, plain.config, seed, biases, plain.state_dict(), lora)
     return _trained(model, data, training, seed, **watch)

@@ -1,24 +1,23 @@
 import pytest
 import torch
-from abcnb.counter_calibration import CounterConfig, calibrate_stream
-from abcnb.counters import CounterLine, StreamBias
 
+from abcnb.calibration import calibrate_attention
 from abcnb.hugging_face import attach, average_attention
 from abcnb.interop import PromptApart, TokenRule, dense_mask
-from abcnb.lines import cross_window
+from abcnb.lines import Line, LineBias
 from abcnb.tokens import IDS, encode
 
 transformers = pytest.importorskip("transformers")
 
 RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
 PLACES = (
-    CounterLine(0, "digits", "operand 1", ("place",), (0,)),
-    CounterLine(1, "digits", "operand 1", ("place",), (-1,)),
-    CounterLine(2, "digits", "operand 2", ("place",), (0,)),
-    CounterLine(3, "digits", "digits", ("place",), (-2,)),
+    Line(0, "digits", "a", ("place",), (0,)),
+    Line(1, "digits", "a", ("place",), (-1,)),
+    Line(2, "digits", "b", ("place",), (0,)),
+    Line(3, "digits", "digits", ("place",), (-2,)),
 )
-LINES = StreamBias(4, PLACES)
-OTHER = StreamBias(4, PLACES[:2])
+LINES = LineBias("self", 4, PLACES)
+OTHER = LineBias("self", 4, PLACES[:2])
 IDS_OF = torch.stack([encode(text) for text in ("$12+34=64", "$99+07=60")])
 
 
@@ -58,7 +57,7 @@ def test_a_token_matters_where_a_line_leads_to_it_and_nowhere_else(make, biases)
     layers = biases if isinstance(biases, tuple) else (biases, biases)
     reach = torch.eye(9, dtype=torch.bool)
     for bias in layers:
-        seen = (dense_mask(bias, RULE.stream(IDS_OF)) == 0).any(0)
+        seen = (dense_mask(bias, RULE.stream(IDS_OF).columns()) == 0).any(0)
         reach = (seen.float() @ reach.float() + reach.float()) > 0
     for token in range(9):
         if IDS_OF[0, token] == RULE.prompt_end:
@@ -90,9 +89,7 @@ def test_the_same_lines_in_every_layer_are_the_same_as_one_mask_for_all(make):
 @pytest.mark.parametrize("keep", [False, True])
 def test_positions_mean_nothing_unless_they_are_kept(keep):
     model = llama()
-    start = StreamBias(
-        4, (CounterLine(0, "digits", "token 0"), CounterLine(0, "digits", "digits", ("place",), (-1,)))
-    )
+    start = LineBias("self", 4, (Line(0, "digits", "token 0"), Line(0, "digits", "digits", ("place",), (-1,))))
     attach(model, start, RULE, keep_positions=keep)
     short, long = (logits(model, encode(text)[None])[:, -1] for text in ("$7=", "$0000007="))
     assert torch.allclose(short, long, atol=1e-5) is not keep
@@ -117,16 +114,15 @@ def test_a_model_with_lines_is_trained_and_calibrated_attention_is_its_own():
     (found,) = average_attention(model, [IDS_OF, IDS_OF.flip(0)], RULE)
     with torch.no_grad():
         expected = eager(input_ids=IDS_OF, output_attentions=True).attentions
-    torch.testing.assert_close(found.weights, torch.stack([layer.mean(0) for layer in expected]))
+    torch.testing.assert_close(found.self_attention, torch.stack([layer.mean(0) for layer in expected]))
     assert model.config._attn_implementation == "sdpa" and found.stream.shape == (2, 2)
-    choices = CounterConfig(kappa_prompt=-9.0, kappa_output=-9.0, longest=1)
-    bias = calibrate_stream([found], choices).bias
+    (bias,) = calibrate_attention([found], 0.05).biases.self_biases
     attach(model, bias, RULE)
     model.train()
     model(input_ids=IDS_OF, labels=IDS_OF, attention_mask=torch.ones_like(IDS_OF)).loss.backward()
     assert model.model.layers[0].self_attn.q_proj.weight.grad.isfinite().all()
     (again,) = average_attention(model, [IDS_OF], RULE)  # of the model with its lines, for a second calibration
-    assert torch.equal(again.weights[0].sum(0) > 0, (dense_mask(bias, found.stream) == 0).any(0))
+    assert torch.equal(again.self_attention[0].sum(0) > 0, (dense_mask(bias, found.stream.columns()) == 0).any(0))
 
 
 def test_prompts_that_differ_in_where_digits_stand_are_averaged_apart():
@@ -139,7 +135,7 @@ def test_of_a_plain_model_only_the_prompt_is_apart():
     model = llama()
     attach(model, PromptApart(4), RULE, keep_positions=True)
     (found,) = average_attention(model, [IDS_OF], RULE)
-    seen = found.weights[0, 0] > 0
+    seen = found.self_attention[0, 0] > 0
     assert torch.equal(seen[:6], torch.eye(9, dtype=torch.bool)[:6])
     assert torch.equal(seen[6:], torch.ones(9, 9, dtype=torch.bool).tril()[6:])
 
@@ -160,12 +156,12 @@ def test_what_would_ignore_the_lines_is_refused():
     for rule in (TokenRule([40, 41], IDS["="]), TokenRule([IDS["0"]], IDS["="])):
         with pytest.raises(ValueError, match="expected two digits or more, and ids below the 32 of the model"):
             attach(llama(), LINES, rule)
-    with pytest.raises(ValueError, match=r"expected lines of a stream, .*got LineBias"):
-        attach(llama(), cross_window(4, 1), RULE)
+    with pytest.raises(ValueError, match="expected lines of self-attention, .*got lines of cross-attention"):
+        attach(llama(), LineBias("cross", 4, ()), RULE)
     with pytest.raises(ValueError, match="expected a Hugging Face decoder, got Linear"):
         attach(torch.nn.Linear(2, 2), LINES, RULE)
     with pytest.raises(ValueError, match="expected lines for 4 heads, got \\[2\\]"):
-        attach(llama(), StreamBias(2, ()), RULE)
+        attach(llama(), LineBias("self", 2, ()), RULE)
     with pytest.raises(ValueError, match="expected one bias, or one for each of 2 layers, got 3"):
         attach(llama(), (LINES, LINES, LINES), RULE)
     model = llama()

@@ -1,60 +1,54 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from abcnb.counter_calibration import CounterConfig, calibrate_stream
-from abcnb.counters import CounterLine, StreamBias
-from abcnb.layout import Steps, natural_layout, unary_layout
-from abcnb.stream import one_row
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 
+from abcnb.calibration import calibrate_attention
+from abcnb.coordinates import in_one
 from abcnb.interop import TokenRule, averaged, dense_mask, flex, record_attention
-from abcnb.lines import Line, LineBias, cross_window, self_window
+from abcnb.lines import Line, LineBias, windows
+from abcnb.tasks import get_task
 from abcnb.tokens import IDS, encode
 
 RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
 LEAST = torch.finfo(torch.float32).min
 PLACES = (
-    CounterLine(0, "digits", "operand 1", ("place",), (0,)),
-    CounterLine(0, "digits", "operand 1", ("place",), (-1,)),
-    CounterLine(1, "digits", "operand 2", ("place",), (0,)),
-    CounterLine(1, "digits", "token 0"),
-    CounterLine(1, "digits", "digits", ("place",), (-2,)),
+    Line(0, "digits", "a", ("place",), (0,)),
+    Line(0, "digits", "a", ("place",), (-1,)),
+    Line(1, "digits", "b", ("place",), (0,)),
+    Line(1, "digits", "token 0"),
+    Line(1, "digits", "digits", ("place",), (-2,)),
 )
-LINES = StreamBias(2, PLACES)
+LINES = LineBias("self", 2, PLACES)
 
 
 # --- coordinates
 
 
 def test_the_tokens_of_a_prompt_have_the_coordinates_that_our_streams_have():
-    ours = one_row(natural_layout(3))
+    ours = in_one(get_task("addition").stream(3))
     stream = RULE.stream(encode("$012+748=067"))
     assert len(stream) == len(ours) == 12 and stream.prompt == ours.prompt == 9
-    names = {"operand 1": "a", "operand 2": "b"}
-    named = StreamBias(2, tuple(line._replace(segment=names.get(line.segment, line.segment)) for line in PLACES))
-    assert torch.equal(dense_mask(LINES, stream), dense_mask(named, ours))
+    named = tuple(line._replace(segment={"token 0": "$"}.get(line.segment, line.segment)) for line in PLACES)
+    theirs = dense_mask(LineBias("self", 2, named), ours.columns())
+    assert torch.equal(dense_mask(LINES, stream.columns()), theirs)
 
 
 def test_operands_may_differ_in_length_and_the_output_has_one_place_per_token():
     stream = RULE.stream(encode("1234*5=0617"))
     assert stream.shape == (4, 1) and stream.rows == 5
-    assert stream.segment("operand 2").start == 5 and stream.segment("token 1").start == 6
+    assert stream.segment("b").start == 5 and stream.segment("=").start == 6
     assert stream.steps_at(torch.arange(5, 11))[2].tolist()[1:] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
-    "text, layout", [("$012+748&", natural_layout(3)), ("$012&", unary_layout(3)), ("$7+4&", natural_layout(1))]
-)
-def test_the_tokens_of_a_source_have_the_coordinates_that_our_layouts_have(text, layout):
-    found = RULE.layout(encode(text))
-    for name in ("columns", "column_of_place", "structural_columns", "digit_places"):
-        assert torch.equal(getattr(found, name), getattr(layout, name)), name
-    assert (found.width, found.total_columns, found.units_column) == (
-        layout.width,
-        layout.total_columns,
-        layout.units_column,
-    )
+@pytest.mark.parametrize("text, task, width", [("$012+748&", "addition", 3), ("$012&", "successor", 3)])
+def test_the_tokens_of_a_source_have_the_coordinates_that_our_streams_have(text, task, width):
+    ours = get_task(task).stream(width)
+    found = RULE.source(encode(text), width + 1)
+    assert (found.source, found.prompt, found.shape[0]) == (ours.source, ours.prompt, ours.width)
+    assert found.operands == ours.operands and torch.equal(found.own_places, ours.own_places)
+    assert found.segment("digits") == ours.segment("digits") and found.segment("start") == ours.segment("start")
 
 
 @pytest.mark.parametrize(
@@ -72,9 +66,7 @@ def test_prompts_without_common_coordinates_are_refused(texts, told):
         RULE.stream(ids)
 
 
-def test_sources_and_rules_that_make_no_sense_are_refused():
-    with pytest.raises(ValueError, match="operands of equal length with a token on either side"):
-        RULE.layout(encode("$12+3&"))
+def test_rules_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="an end of the prompt that is none of them"):
         TokenRule([0, 1], 1)
     with pytest.raises(ValueError, match="expected ids of digits"):
@@ -85,98 +77,82 @@ def test_sources_and_rules_that_make_no_sense_are_refused():
 
 
 def test_a_dense_mask_opens_the_tokens_on_the_lines_and_nothing_ahead():
-    mask = dense_mask(LINES, RULE.stream(encode("$12+34=64")))
+    mask = dense_mask(LINES, RULE.stream(encode("$12+34=64")).columns())
     opened = [[row.nonzero().flatten().tolist() for row in head] for head in mask > LEAST]
-    # Tokens $ 1 2 + 3 4 = 6 4: rows of the prompt open their own, step 0 (row 6) place 0 of either operand …
-    assert opened[0] == [[0], [1], [2], [3], [4], [5], [2, 3], [1, 2], [0, 1]]
+    # Tokens $ 1 2 + 3 4 = 6 4: rows of the prompt open the first token, step 0 (row 6) place 0 of either operand …
+    assert opened[0] == [[0], [0], [0], [0], [0], [0], [2, 3], [1, 2], [0, 1]]
     # … and head 1 also `$` and, from step 1 on, the token two before the one that is written.
-    assert opened[1] == [[0], [1], [2], [3], [4], [5], [0, 5], [0, 4, 6], [0, 3, 7]]
+    assert opened[1] == [[0], [0], [0], [0], [0], [0], [0, 5], [0, 4, 6], [0, 3, 7]]
     assert set(mask.unique().tolist()) == {LEAST, 0.0}
-    half = dense_mask(LINES, RULE.stream(encode("$12+34=64")), dtype=torch.bfloat16)
+    half = dense_mask(LINES, RULE.stream(encode("$12+34=64")).columns(), dtype=torch.bfloat16)
     assert half.dtype == torch.bfloat16 and torch.equal(half == 0, mask == 0) and half.isfinite().all()
 
 
 def test_multihead_attention_sees_what_the_mask_opens_in_every_sample():
     stream = RULE.stream(encode("$12+34=64"))
     attention, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 9, 8)
-    mask = dense_mask(LINES, stream, batch=3)
+    mask = dense_mask(LINES, stream.columns(), batch=3)
     assert mask.shape == (6, 9, 9)
     _, weights = attention(x, x, x, attn_mask=mask, need_weights=True, average_attn_weights=False)
-    assert torch.equal(weights > 0, (dense_mask(LINES, stream) == 0).expand(3, -1, -1, -1))
+    assert torch.equal(weights > 0, (dense_mask(LINES, stream.columns()) == 0).expand(3, -1, -1, -1))
     # The boolean sense is the opposite there: True closes.
     _, other = attention(x, x, x, attn_mask=mask == LEAST, need_weights=True, average_attn_weights=False)
     torch.testing.assert_close(weights, other)
 
 
-def test_a_mask_of_cross_attention_needs_its_rows():
-    with pytest.raises(
-        ValueError, match="expected rows, the number of decoder steps, for lines of cross-attention"
-    ):
-        dense_mask(cross_window(2, 1), RULE.layout(encode("$012&")))
-
-
 def test_a_mask_of_other_lines_or_of_too_many_rows_is_refused():
-    stream = RULE.stream(encode("$12+34=64"))
-    with pytest.raises(ValueError, match=r"expected lines of a stream with a Stream, .*got LineBias with Stream"):
-        dense_mask(cross_window(2, 1), stream, rows=3)
+    columns, source = RULE.stream(encode("$12+34=64")).columns(), RULE.source(encode("$012&"), 4)
+    (own,), (cross,) = windows(source, 2)
+    with pytest.raises(ValueError, match="expected columns of cross-attention for these lines"):
+        dense_mask(cross, columns)
+    with pytest.raises(ValueError, match="expected columns of self-attention for these lines"):
+        dense_mask(own, source.columns(crossing=True))
     with pytest.raises(ValueError, match="expected at most the stream's 9 rows, got 10"):
-        dense_mask(LINES, stream, rows=10)
-    with pytest.raises(
-        ValueError, match=r"expected lines of self-attention with Steps, .*cross-attention with St"
-    ):
-        dense_mask(cross_window(2, 1), Steps.all(4), rows=4)
-    with pytest.raises(ValueError, match="got self-attention with Layout"):
-        dense_mask(self_window(2), natural_layout(3))
+        dense_mask(LINES, columns, rows=10)
+    with pytest.raises(ValueError, match=r"expected columns, such as stream.columns\(\), got Stream"):
+        dense_mask(LINES, source)
 
 
 def test_windows_of_an_encoder_decoder_are_masks_of_torchs_decoder():
-    layout = RULE.layout(encode("$012&"))
-    selves, crosses = self_window(2), cross_window(2, 1)
+    stream = RULE.source(encode("$012&"), 4)
+    own_columns, columns = stream.columns(), stream.columns(crossing=True)
+    (selves,), (crosses,) = windows(stream, 2)
     layer = nn.TransformerDecoderLayer(8, 2, 16, 0.0, batch_first=True).eval()
     target, memory = torch.randn(4, 4, 8), torch.randn(4, 5, 8)
     masks = {
-        "tgt_mask": dense_mask(selves, Steps.all(4), batch=4),
-        "memory_mask": dense_mask(crosses, layout, rows=4, batch=4),
+        "tgt_mask": dense_mask(selves, own_columns, batch=4),
+        "memory_mask": dense_mask(crosses, columns, batch=4),
     }
     with record_attention(layer) as weights:
         before = layer(target, memory, **masks)
-    assert torch.equal(weights["multihead_attn"][2] > 0, crosses(torch.arange(4), layout) == 0)
-    assert torch.equal(weights["self_attn"][0] > 0, selves(torch.arange(4), Steps.all(4)) == 0)
+    assert torch.equal(weights["multihead_attn"][2] > 0, crosses(torch.arange(4), columns) == 0)
+    assert torch.equal(weights["self_attn"][0] > 0, selves(torch.arange(4), own_columns) == 0)
     memory[:, 1] += 1  # place 2 of the operand, which step 0 must not see
     after = layer(target, memory, **masks)
     torch.testing.assert_close(after[:, :2], before[:, :2])
     assert not torch.allclose(before[:, 2:], after[:, 2:], atol=1e-3)
 
 
+SOURCE = get_task("addition").stream(4)
+
+
 @pytest.mark.parametrize(
-    "bias, columns, rows",
+    "bias, columns",
     [
-        (LINES, RULE.stream(encode("$12+34=64")), 9),
-        (self_window(2, 2), Steps.all(9), 9),
-        (
-            LineBias(
-                "cross",
-                2,
-                (Line(0, "places", -1, 0, 0, -1.5), Line(0, "places", 0, 0, 0, 0.5), Line(1, "places", -1, 1, -1)),
-            ),
-            natural_layout(4),
-            5,
-        ),
+        (LINES, RULE.stream(encode("$12+34=64")).columns()),
+        (windows(SOURCE, 2, 2).self_biases[0], SOURCE.columns()),
+        (windows(SOURCE, 2).cross_biases[0], SOURCE.columns(crossing=True)),
     ],
 )
-def test_flex_attention_equals_the_dense_mask(bias, columns, rows):
+def test_flex_attention_equals_the_dense_mask(bias, columns):
+    rows = len(columns.stream)
     query, key, value = (torch.randn(3, 2, n, 16) for n in (rows, len(columns), len(columns)))
-    found = flex(bias, columns, rows)
-    ours = flex_attention(query, key, value, score_mod=found.score_mod, block_mask=found.block_mask)
-    mask = dense_mask(bias, columns, rows)
+    found = flex(bias, columns)
+    ours = flex_attention(query, key, value, block_mask=found.block_mask)
+    mask = dense_mask(bias, columns)
     torch.testing.assert_close(ours, F.scaled_dot_product_attention(query, key, value, mask), atol=1e-5, rtol=1e-4)
     h, q, k = torch.meshgrid(torch.arange(2), torch.arange(rows), torch.arange(len(columns)), indexing="ij")
     assert torch.equal(found.mask_mod(0, h, q, k), mask > LEAST)
-
-
-def test_flex_attention_refuses_cells_that_cannot_be_listed():
-    with pytest.raises(ValueError, match=r"expected lines in every head .* use dense_mask"):
-        flex(LineBias("cross", 2, (Line(0, "places", -1, 0, 0),)), natural_layout(3), 4)
 
 
 # --- attention
@@ -186,14 +162,12 @@ def test_recorded_attention_is_calibrated():
     """A layer that is told where to look gives back these lines."""
     ids = torch.stack([encode(f"$1{n}+34=6{n}") for n in range(8)])
     stream = RULE.stream(ids)
-    bias = StreamBias(2, tuple(CounterLine(h, "digits", f"operand {h + 1}", ("place",), (0,)) for h in (0, 1)))
+    bias = LineBias("self", 2, tuple(Line(h, "digits", name, ("place",), (0,)) for h, name in enumerate("ab")))
     attention, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(8, 9, 8)
     with record_attention(attention) as weights:
-        attention(x, x, x, attn_mask=dense_mask(bias, stream, batch=8))
-    found = calibrate_stream(
-        [averaged([weights[""]], stream)], CounterConfig(kappa_prompt=3.0, kappa_output=6.0, longest=1)
-    )
-    assert [str(line) for line in found.lines] == ["operand 1[place]", "operand 2[place]"]
+        attention(x, x, x, attn_mask=dense_mask(bias, stream.columns(), batch=8))
+    found = calibrate_attention([averaged([weights[""]], stream)], 0.5)
+    assert {str(line.line) for line in found.found} == {"a[place]", "b[place]"}
     assert attention(x, x, x)[1].shape == (8, 9, 9)  # the hooks are gone
 
 
