@@ -70,8 +70,9 @@ def attach(
     """Give a Hugging Face decoder lines: from now on its attention sees the tokens on them and nothing else.
 
     A row of the prompt, and a step whose lines lead nowhere, sees the first token: let sequences begin with a token of
-    their own. Training, evaluation and `generate` go on as before, on batches of sequences of one shape without padding and with a
-    cache that keeps every token. The lines are not part of the model's saved weights: keep them with `LineBias.save`.
+    their own. Training, evaluation and `generate` go on as before, on batches of sequences of one shape without padding
+    and with a cache that keeps every token. The lines are not part of the model's saved weights: keep them with
+    `LineBias.save`.
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.

@@ -18,7 +18,6 @@ from abcnb.show import cleaning
 
 CHROMIUM = shutil.which("chromium")
 TOKEN = "of-this-test"
-KAPPA = "κ cross"
 
 
 def panel_notebook(preset: str = "laptop", runs_dir: Path | str = "") -> NotebookNode:
@@ -91,6 +90,6 @@ def start_panel(page, address: str) -> None:
     page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    kappa = page.get_by_label(KAPPA)
-    kappa.wait_for(timeout=120_000)
-    kappa.scroll_into_view_if_needed()
+    control = page.get_by_role("slider").first
+    control.wait_for(timeout=120_000)
+    control.scroll_into_view_if_needed()

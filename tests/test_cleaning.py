@@ -5,7 +5,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from abcnb.show.cleaning import KERNEL, WIDGET, clean, clean_all, find, problems, write
-from abcnb.show.panels.lines_view import PANEL_MIME
+from abcnb.show.panels.calibration import PANEL_MIME
 from tests.little import LINKS, little
 
 

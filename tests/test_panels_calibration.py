@@ -1,18 +1,15 @@
-"""The calibration panel without a front end: the state of its controls is set, buttons are clicked."""
+"""The calibration panel without a front end: its controls are set, its buttons clicked."""
 
+import json
 import re
-from dataclasses import replace
 
 import pytest
 
 from abcnb.show.panels import calibration_panel
-from abcnb.show.panels.calibration import TESTED_LENGTHS, longest_trained, measured_beforehand, setting_name
-from abcnb.show.panels.lines_view import choices_of
-from abcnb.study import results
-from abcnb.study.methods import settings_of
+from abcnb.show.panels.calibration import ALGORITHM_1, KAPPAS, TAUS, TESTED_LENGTHS, longest_trained
 from abcnb.study.runs import load_run
 from abcnb.tasks import get_task
-from tests.little import PLACES, calibrated_run
+from tests.little import calibrated_run
 
 
 @pytest.fixture(scope="module")
@@ -33,58 +30,38 @@ def panel(run, runs):
 # --- controls
 
 
-def choose(panel, **choices):
-    """What the browser does when a control moves."""
-    panel.view.state = panel.view.state | choices
+def test_tau_draws_the_lines_above_it(panel):
+    few, drawn = panel.lines.value, panel.maps.value
+    panel.tau.value = 0.04
+    assert panel.maps.value != drawn and panel.lines.value.count("<tr>") < few.count("<tr>")
+    panel.tau.value = 0.6
+    assert panel.text.startswith("expected lines with a share of more than 0.6")
+    panel.tau.value = 0.04
+    assert panel.text == "" and panel.experiment.tau == 0.04
 
 
-MOVES = {
-    "kappa_cross": 0.3,
-    "kappa_self": 1.1,
-    "directions_cross": [-2, 1],
-    "directions_self": [0],
-    "statistic": "mean",
-    "pool": "direction",
-    "threshold_on": "centred",
-    "min_support": 0.9,
-    "frame": "columns",
-    "layer": "each",
-}
+def test_algorithm_1_on_the_same_attention(panel):
+    panel.mode.value = ALGORITHM_1
+    drawn = panel.maps.value
+    panel.kappa_cross.value = 1.0
+    assert panel.maps.value != drawn
+    panel.directions_self.value = ()
+    assert panel.text.startswith("expected directions_self as a tuple")
+    panel.directions_self.value = (0, 1)
+    assert panel.experiment.algorithm1.directions_self == (0, 1) and panel.experiment.bias == "algorithm1"
 
 
-@pytest.mark.parametrize("name", MOVES)
-def test_every_choice_changes_the_config(panel, name):
-    assert panel.config == panel.base
-    choose(panel, **{name: MOVES[name]})
-    value = tuple(MOVES[name]) if name.startswith("directions") else MOVES[name]
-    assert panel.config == replace(panel.base, **{name: value})
-
-
-def test_what_is_looked_at_is_no_choice(panel):
-    choose(panel, head=1, size=0, shown=0)
-    assert panel.config == panel.base
-
-
-def test_no_direction_is_one_clear_line_and_moving_on_mends_it(panel):
-    choose(panel, directions_self=[])
-    panel.retrain()
-    assert panel.status.value == "No direction is on for self-attention: turn on at least one Δ."
-    assert panel.training is None
-    choose(panel, directions_self=[1])
-    assert panel.config.directions_self == (1,)
+def test_the_page_has_a_frame_for_each_choice(panel):
+    data = json.loads(re.search(r"const frames = (.*);\n", panel.fragment())[1])
+    assert [frame["name"] for frame in data["tau"]] == [f"{tau:g}" for tau in TAUS]
+    assert [frame["name"] for frame in data["kappa"]] == [f"{kappa:g}" for kappa in KAPPAS]
+    assert panel.tau.value == panel.run.experiment.tau, "the controls stay where they were"
 
 
 def test_a_run_without_calibrated_lines_is_refused(run, runs):
     plain = load_run(runs / run.experiment.interpolation.digest)
     with pytest.raises(ValueError, match="expected a run of ABC"):
         calibration_panel(plain, runs)
-
-
-def test_settings_have_short_names_that_tell_them_apart():
-    base = PLACES
-    assert setting_name(base, base) == "κ 1.0/0.0, Δ −1 0 / 0 1"
-    other = replace(base, kappa_cross=0.3, directions_self=(1,), statistic="mean", pool="direction", layer="each")
-    assert setting_name(other, base) == "κ 0.3/0.0, Δ −1 0 / 1, mean, pool direction, each layer"
 
 
 def test_the_longest_training_length_is_in_digits_of_the_test():
@@ -101,10 +78,10 @@ def wait(panel):
 
 def test_retraining_trains_and_adds_a_curve(panel, runs):
     (before,) = panel.curves.values()
-    assert set(before["method"]) == {"κ 1.0/0.0, Δ −1 0 / 0 1 (this run)"}
+    assert set(before["method"]) == {"τ 0.02 (this run)"}
     assert before["length"].tolist() == list(TESTED_LENGTHS)
-    choose(panel, kappa_cross=0.5)
-    wanted, drawn = replace(panel.run.experiment, calibration=panel.config), panel.curves_picture.value
+    panel.tau.value = 0.03
+    wanted, drawn = panel.experiment, panel.curves_picture.value
     assert not (runs / wanted.digest).exists()
     panel.retrain_button.click()
     assert panel.retrain_button.disabled
@@ -112,11 +89,11 @@ def test_retraining_trains_and_adds_a_curve(panel, runs):
     assert panel.status.value == "Done: the curve is in the figure."
     assert load_run(runs / wanted.digest).metrics["steps"] == 20
     added = panel.curves[wanted.digest]
-    assert set(added["method"]) == {"κ 0.5/0.0, Δ −1 0 / 0 1"} and added["length"].tolist() == list(TESTED_LENGTHS)
+    assert set(added["method"]) == {"τ 0.03"} and added["length"].tolist() == list(TESTED_LENGTHS)
     assert added["exact_match"].tolist() == [
         load_run(runs / wanted.digest).evaluate(length, 5).exact_match for length in TESTED_LENGTHS
     ]
-    assert panel.curves_picture.value != drawn and "κ 0.5/0.0" in panel.curves_table.value
+    assert panel.curves_picture.value != drawn and "τ 0.03" in panel.curves_table.value
     assert panel.progress.value == panel.progress.max == 20
     assert panel.stop_button.disabled and not panel.retrain_button.disabled
 
@@ -132,8 +109,8 @@ def test_stop_stops_and_a_second_press_resumes(panel, runs, monkeypatch):
 
     stopped = False
     monkeypatch.setattr(panel, "show_progress", press_stop_once)
-    choose(panel, kappa_cross=0.25)
-    wanted = replace(panel.run.experiment, calibration=panel.config)
+    panel.tau.value = 0.04
+    wanted = panel.experiment
     panel.retrain_button.click()
     wait(panel)
     assert panel.status.value == "Stopped; training goes on from its checkpoint."
@@ -175,38 +152,3 @@ def test_an_error_in_the_thread_is_one_line(panel, monkeypatch):
 
 
 # --- what was measured beforehand
-
-
-def test_stored_scores_of_other_calibrations_stand_beside_the_controls(runs, tmp_path):
-    e = calibrated_run(runs).experiment
-    frozen = settings_of(e)
-    text = {name: "" if name in results.TEXTS else 0 for name in results.COLUMNS}
-    text |= {"task": "addition", "method": "abc-places", "preset": "smoke"}
-    text |= {"seed": 0, "samples": 200, "train_seconds": 1.0, "test_set": "random"}
-    lower, raw = (
-        settings_of(replace(e, calibration=replace(e.calibration, **choice)))
-        for choice in ({"kappa_cross": 0.5}, {"value": "raw"})
-    )
-    rows = [
-        text | {"settings": frozen, "length": 20, "correct": 200, "run": "a"},
-        text | {"settings": frozen, "length": 60, "correct": 199, "run": "a"},
-        text | {"settings": lower, "length": 20, "correct": 0, "run": "b"},
-        text | {"settings": "training.steps=3", "length": 20, "correct": 7, "run": "c"},
-        text | {"settings": frozen, "seed": 1, "length": 20, "correct": 7, "run": "d"},
-        text | {"settings": raw, "length": 20, "correct": 7, "run": "e"},
-    ]
-    results.record(tmp_path / "results" / "accuracy.csv", rows)
-    found = measured_beforehand(e, results.read(tmp_path / "results" / "accuracy.csv"))
-    assert found["lengths"] == [20, 60]
-    known = {score["choices"]["kappa_cross"]: score for score in found["scores"]}
-    assert len(found["scores"]) == len(known) == 2, "one has another seed, one no control"
-    assert known[e.calibration.kappa_cross]["shares"] == ["100", "99.50"]
-    assert known[0.5]["shares"] == ["0.00", "not run"]
-    assert known[0.5]["choices"] == choices_of(replace(e.calibration, kappa_cross=0.5))
-    panel = calibration_panel(calibrated_run(runs), runs, "cpu", 20, tmp_path)
-    assert panel.view.data["beforehand"] == found
-
-
-def test_where_nothing_is_stored_nothing_is_shown(runs, tmp_path):
-    panel = calibration_panel(calibrated_run(runs), runs, "cpu", 20, tmp_path)
-    assert panel.view.data["beforehand"]["scores"] == []

@@ -158,7 +158,10 @@ def test_what_is_watched_is_told(tmp_path, capfd):
 
 def test_the_defaults_are_those_that_the_documentation_names():
     data = abcnb.TrainingData("successor")
-    assert (pipeline.plain_model(data).position, pipeline.model_with_lines(data).position) == ("sinusoidal", "none")
+    assert (pipeline.plain_model(data).position, pipeline.model_with_lines(data).position) == (
+        "sinusoidal",
+        "none",
+    )
     assert pipeline.model_with_lines(abcnb.TrainingData("multiplication")).position == "kinds"
     assert set(abcnb.__all__) >= {"interpolate", "calibrate", "retrain", "evaluate", "TrainingData", "windows"}
     assert all(hasattr(abcnb, name) for name in abcnb.__all__)

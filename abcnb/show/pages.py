@@ -24,7 +24,7 @@ from pygments.lexers import PythonLexer, TextLexer, get_lexer_by_name
 from pygments.util import ClassNotFound
 
 from abcnb.show import figures
-from abcnb.show.panels.lines_view import PANEL_MIME
+from abcnb.show.panels.calibration import PANEL_MIME
 
 LARGEST = 3_000_000  # bytes of a page
 
