@@ -24,4 +24,4 @@ def test_every_part_has_a_line_with_its_ratio(tmp_path, monkeypatch):
     for name in ("bench_calibration", "bench_exact_match", "bench_gathered", "bench_training_step"):
         monkeypatch.setattr(cpu, name, lambda name=name: f"{name} 1.00×")
     lines = cpu.bench(tmp_path).splitlines()
-    assert sum("×" in line for line in lines) == 6 and "successor abs-place: not run" in "\n".join(lines)
+    assert sum("×" in line for line in lines) == 7 and "successor abs: not run" in "\n".join(lines)

@@ -8,23 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from abcnb.algorithm1 import Algorithm1Config, calibrate_matrix
 from abcnb.bench.algorithm1 import algorithm_1
-from abcnb.biases import Biases
-from abcnb.calibration import CalibrationConfig, line_families, line_table, to_bias
-from abcnb.decoding import count_errors_in_chunks, greedy_decode
+from abcnb.decoding import greedy_decode, predictions_in_chunks
 from abcnb.evaluation import wrong_tokens
 from abcnb.layers import OpenTokens, attend_to_open
-from abcnb.layout import natural_layout
-from abcnb.lines import Line, LineBias, self_window
 from abcnb.machine import hardware
-from abcnb.model import Transformer
 from abcnb.positions import sinusoid
 from abcnb.study.cost import forward_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
 from abcnb.study.reproduction import MAIN_TASKS
 from abcnb.study.runs import is_finished, load_run, new_model, written_biases
-from abcnb.tasks import Batch
+from abcnb.tasks import Batch, get_task
 from abcnb.testsets import random_operands, test_cases
 from abcnb.training import optimizer_of, training_step
 
@@ -51,16 +47,13 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
 
 
 def bench_calibration() -> str:
-    """ABC over columns of a random [8, 62, 125] tensor to 62 × 125, against Algorithm 1 as plain loops."""
+    """Algorithm 1 on a random [8, 62, 125] tensor to 62 × 125, against plain loops."""
     attention = torch.rand(8, 62, 125, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    config = CalibrationConfig(
-        frame="columns", kappa_cross=2.0, min_support=0.0, empty_head="transparent", closed_rows="transparent"
-    )
-    layout, rows = natural_layout(61), torch.arange(62)
-    families = line_families("cross", config.directions_cross, "columns", 2)
+    config = Algorithm1Config(kappa_cross=2.0, directions_cross=(-1, 0, 1), rows=0, pool="head")
+    columns, rows = get_task("addition").stream(61).columns(crossing=True), torch.arange(62)
 
     def vectorised() -> torch.Tensor:
-        return to_bias(line_table(attention, layout, families, config), config)(rows, layout)
+        return calibrate_matrix(attention, "cross", config)(rows, columns)
 
     plain = attention.tolist()
     started = time.perf_counter()
@@ -68,30 +61,27 @@ def bench_calibration() -> str:
     loops = time.perf_counter() - started
     if not torch.allclose(vectorised(), torch.tensor(looped), atol=1e-4):
         raise RuntimeError("the vectorised calibration differs from the plain loops")
-    fast = seconds(vectorised, 50)
+    fast = seconds(vectorised, 20)
     times = f"loops {loops:.1f} s, ours {1000 * fast:.2f} ms: {loops / fast:,.0f}×"
-    return f"calibration [8, 62, 125] to 62 × 125: {times}"
+    return f"Algorithm 1, [8, 62, 125] to 62 × 125: {times}"
 
 
-def _lined_addition() -> tuple[Experiment, LineBias, LineBias]:
-    """An Addition experiment with lines like those that ABC finds, for timing alone."""
-    e = experiment("addition", "abc-places")
-    heads = e.model.heads
-    cross = tuple(Line(h, "places", -1, h % 2, offset) for h in range(heads) for offset in (0, -1))
-    return e, self_window(heads), LineBias("cross", heads, cross)
+def _compared(model: nn.Module) -> nn.Module:
+    """A model whose lines are a mask over all columns, with queries and keys, as its attention is recorded."""
+    model.__class__ = type("Compared", (type(model),), {"gathers": False})
+    return model.requires_grad_(True)
 
 
 def bench_exact_match() -> str:
     """Exact match of Addition at 60 digits, teacher-forced, against greedy decoding."""
-    e, own, cross = _lined_addition()
-    task = e.get_task()
-    model = new_model(e, Biases((own,), (cross,))).eval()
+    e = experiment("addition", "abs")
+    task, model = e.get_task(), new_model(e, written_biases(e)).eval()
     batch = task.batch(random_operands(task, 60, EXACT_MATCHES), e.form)
     steps = batch.target.shape[1]
     forced = seconds(lambda: wrong_tokens(model, batch), 5)
-    cached = seconds(lambda: greedy_decode(model, batch.source, batch.layout, steps), 3)
+    cached = seconds(lambda: greedy_decode(model, batch.source, batch.stream, steps), 3)
     started = time.perf_counter()
-    greedy_decode(model, batch.source, batch.layout, steps, cache=False)
+    greedy_decode(model, batch.source, batch.stream, steps, cache=False)
     uncached = time.perf_counter() - started
     return (
         f"exact match of {EXACT_MATCHES} × 60 digits: teacher-forced {forced:.2f} s; greedy without cache "
@@ -100,35 +90,44 @@ def bench_exact_match() -> str:
 
 
 def bench_open_cells(length: int, samples: int) -> str:
-    """Exact match of Addition along open cells only, against the whole attention matrix."""
-    e, own, cross = _lined_addition()
-    task, model = e.get_task(), new_model(e, Biases((own,), (cross,))).eval()
-    operands = random_operands(task, length, samples)
-    batch = task.batch(operands, e.form)
-    rows, columns = batch.layout.rows, len(batch.layout)
-    products = forward_flops(e, rows - 1) - 4 * e.model.decoder_layers * rows * (rows + columns) * e.model.d_model
+    """Exact match of Addition along lines, in chunks, against the whole attention matrix."""
+    e = experiment("addition", "abs")
+    task = e.get_task()
+    model, whole = new_model(e, written_biases(e)).eval(), _compared(new_model(e, written_biases(e))).eval()
+    batch = task.batch(random_operands(task, length, samples), e.form)
     return f"exact match of {samples} × {length:,} digits: " + _open_against_whole(
-        lambda: count_errors_in_chunks(model, task, operands, e.form),
-        lambda: wrong_tokens(model, batch),
-        samples * rows,
-        samples * products,
+        lambda: predictions_in_chunks(model, batch),
+        lambda: whole.predictions(batch),
+        samples * batch.stream.rows,
+        samples * forward_flops(e, batch.stream.width),
     )
 
 
 def bench_open_rows(name: str, length: int, samples: int) -> str:
-    """Exact match of outputs in rows, in one stream, along open cells only, against the whole attention matrix."""
-    e = experiment(name, "abs-place")
-    task, model = e.get_task(), new_model(e, written_biases(e)).eval()
+    """Exact match of outputs in rows, in one stream, along lines, in chunks, against the whole attention matrix."""
+    e = experiment(name, "abs")
+    task = e.get_task()
+    model, whole = new_model(e, written_biases(e)).eval(), _compared(new_model(e, written_biases(e))).eval()
     batch = task.batch(test_cases(task, length, samples, "random")["random"])
-    tokens = len(batch.layout)
-    products = forward_flops(e, length) - 4 * e.model.decoder_layers * tokens**2 * e.model.d_model
     by = "terms of" if name == "many-addition" else "by"
     return f"exact match of {samples} × {length} {by} {length} digits in one stream: " + _open_against_whole(
-        lambda: model.predictions(batch),
-        lambda: Transformer.predictions(model, batch),
-        samples * tokens,
-        samples * products,
+        lambda: predictions_in_chunks(model, batch),
+        lambda: whole.predictions(batch),
+        samples * len(batch.stream),
+        samples * forward_flops(e, length),
     )
+
+
+def bench_gathering() -> str:
+    """A laptop training step of Addition with one line a head: values gathered, against a mask in SDPA."""
+    e = experiment("addition", "abs")
+    batch = e.data().train(e.training.batch_size, torch.Generator().manual_seed(0))
+    ours, masked = new_model(e, written_biases(e)), _compared(new_model(e, written_biases(e)))
+    steps = _step_of(ours, e, batch), _step_of(masked, e, batch)
+    pairs = [tuple(seconds(step, 10) for step in steps) for _ in range(3)]
+    gathered, compared = (sorted(column)[1] for column in zip(*pairs, strict=True))
+    times = f"gathered {1000 * gathered:.0f} ms, masked {1000 * compared:.0f} ms: {compared / gathered:.2f}×"
+    return f"training step with one line a head (Addition, batch {e.training.batch_size}): {times}"
 
 
 def bench_gathered() -> str:
@@ -164,7 +163,7 @@ def _open_against_whole(
     timed = [(seconds(opened, 3), seconds(whole, 3), gemm_rate()) for _ in range(3)]
     few, all_, rate = (sorted(column)[1] for column in zip(*timed, strict=True))
     return (
-        f"along open cells {few:.2f} s ({1e6 * few / tokens:.0f} µs a token, products at "
+        f"along lines {few:.2f} s ({1e6 * few / tokens:.0f} µs a token, products at "
         f"{100 * products / few / rate:.0f}% of the GEMM rate), over the whole matrix {all_:.2f} s: {all_ / few:.1f}×"
     )
 
@@ -233,7 +232,7 @@ def whole_jobs(runs: Path, seed: int) -> list[str]:
     """Steps and minutes from nothing to a complete model, of the finished `laptop` runs."""
     lines = []
     for task in MAIN_TASKS:
-        for method in ("abs-place", "abc-places"):
+        for method in ("abs", "abc"):
             e = experiment(task, method, "laptop", seed)
             if not is_finished(runs / e.digest):
                 lines.append(f"{task} {method}: not run (python -m abcnb fit {task} {method} --seed {seed})")
@@ -257,7 +256,8 @@ def bench(runs: Path, seed: int = 0) -> str:
     torch.set_num_threads(1)
     try:
         parts = [bench_calibration(), bench_exact_match(), *(bench_open_cells(*size) for size in OPEN_CELLS)]
-        parts += [*(bench_open_rows(*size) for size in OPEN_ROWS), bench_gathered(), bench_training_step()]
+        parts += [*(bench_open_rows(*size) for size in OPEN_ROWS), bench_gathered()]
+        parts += [bench_gathering(), bench_training_step()]
         return "\n".join([hardware(torch.device("cpu")), *parts, *jobs])
     finally:
         torch.set_num_threads(threads)

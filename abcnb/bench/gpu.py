@@ -100,7 +100,7 @@ def step_of_all(models: list[Transformer], es: list[Experiment], device: torch.d
         sources, targets = (torch.stack([getattr(b, name) for b in batches]) for name in ("source", "target"))
         mapped = vmap(grad_and_value(loss), in_dims=(0, 0, 0, 0, None), randomness="different")
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels cannot be mapped where all models share a mask
-            gradients, losses = mapped(weights, buffers, sources, targets, batches[0].layout)
+            gradients, losses = mapped(weights, buffers, sources, targets, batches[0].stream)
         norms = torch.stack([gradients[name].flatten(1).norm(dim=1) for name in weights]).norm(dim=0)
         shrink = (config.clip / (norms + 1e-6)).clamp(max=1.0)
         for name, weight in weights.items():
