@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from abcnb.calibration import AveragedAttention
-from abcnb.interop import OwnToken, PromptApart, TokenRule, additive, averaged, stream_of_prompt
+from abcnb.interop import PromptApart, TokenRule, averaged, dense_mask, stream_of_prompt
 from abcnb.lines import LineBias
 
 _ATTACHED = "_abcnb_lines"
@@ -119,7 +119,7 @@ def attach(
     tokens = model.get_input_embeddings().num_embeddings
     if len(rule.digits) < 2 or max(*rule.digits, rule.prompt_end) >= tokens:
         raise ValueError(f"expected two digits or more, and ids below the {tokens} of the model, got {rule}")
-    closed = Attached(model, tuple(OwnToken(bias.heads) for bias in biases), rule, keep_positions)
+    closed = Attached(model, tuple(LineBias("self", bias.heads, ()) for bias in biases), rule, keep_positions)
     try:
         if len(biases) > 1 and config._attn_implementation != _NAME:  # transformers only warns
             raise ValueError(
@@ -134,12 +134,13 @@ def attach(
 
 @torch.no_grad()
 def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None:
-    """With lines that open a token's own alone, no other token may change what the last one says."""
+    """Without any line every row sees the first token alone, and the second may not change what the last one says."""
     was_training = model.training
     model.eval()
     last = (rule.prompt_end, rule.digits[0])
     some, others = (
-        torch.tensor([[digit, digit, *last]], device=model.device) for digit in (rule.digits[0], rule.digits[-1])
+        torch.tensor([[last[-1], digit, *last]], device=model.device)
+        for digit in (rule.digits[0], rule.digits[-1])
     )
     try:
         one, other = (model(input_ids=ids, use_cache=False)[0][:, -1].float() for ids in (some, others))
@@ -158,7 +159,7 @@ class Attached:
     def __init__(
         self,
         model: nn.Module,
-        biases: tuple[LineBias | PromptApart | OwnToken, ...],
+        biases: tuple[LineBias | PromptApart, ...],
         rule: TokenRule,
         keep_positions: bool,
     ):
@@ -219,7 +220,7 @@ class Attached:
                 raise ValueError("expected a cache that was filled with these lines attached, got one of before")
         stream = stream_of_prompt(self.prompt, seen + ids.shape[1]).to(ids.device)
         rows = torch.arange(seen, len(stream), device=ids.device)
-        self.masks = [additive(bias(rows, stream.columns()), model.dtype)[None] for bias in self.biases]
+        self.masks = [dense_mask(bias, stream.columns(), rows, dtype=model.dtype)[None] for bias in self.biases]
         changed = {"input_ids": ids, "attention_mask": self.masks[0].expand(len(ids), -1, -1, -1)}
         if not self.keep_positions:
             changed["position_ids"] = torch.zeros_like(ids)

@@ -8,19 +8,19 @@
 Decoders of Hugging Face transformers: `hugging_face`. Nothing else in the library imports either.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
-from typing import NamedTuple
+from itertools import groupby
 
 import torch
 from torch import nn
 
-from abcnb.biases import CLOSED, Bias, own_token
+from abcnb.biases import CLOSED, Bias
 from abcnb.calibration import AveragedAttention
-from abcnb.coordinates import Columns, Segment, Stream, of_number, written_before
+from abcnb.coordinates import Columns, Stream, in_one, of_number, written_before
 from abcnb.lines import LineBias
 
 
@@ -54,8 +54,7 @@ class TokenRule:
         Raises:
             ValueError: no token ends the prompt, no digits are in it, or sequences differ in which tokens are digits.
         """
-        ids = ids[None] if ids.dim() == 1 else ids
-        return stream_of_prompt(self.prompt(ids), ids.shape[1]).to(ids.device)
+        return stream_of_prompt(self.prompt(ids), ids.shape[-1]).to(ids.device)
 
     def source(self, ids: torch.Tensor, steps: int) -> Stream:
         """The coordinates of an encoder's source, [columns] or [batch, columns], which has no `prompt_end`.
@@ -67,11 +66,11 @@ class TokenRule:
         Raises:
             ValueError: as `stream`.
         """
-        ids = ids[None] if ids.dim() == 1 else ids
-        return _source(self._same_digits(ids), steps).to(ids.device)
+        return stream_of_source(self._same_digits(ids), steps).to(ids.device)
 
     def prompt(self, ids: torch.Tensor) -> tuple[bool, ...]:
-        """Which tokens of the prompt of [batch, tokens] are digits, its end included."""
+        """Which tokens of the prompt are digits, its end included; `ids` as of `stream`."""
+        ids = torch.atleast_2d(ids)
         ends = ids == self.prompt_end
         first = ends.int().argmax(1)
         if not bool(ends.any(1).all()) or int(first.min()) != int(first.max()):
@@ -82,7 +81,7 @@ class TokenRule:
         return self._same_digits(ids[:, : int(first[0]) + 1])
 
     def _same_digits(self, ids: torch.Tensor) -> tuple[bool, ...]:
-        is_digit = torch.isin(ids, torch.tensor(self.digits, device=ids.device))
+        is_digit = torch.isin(torch.atleast_2d(ids), torch.tensor(self.digits, device=ids.device))
         if not bool(is_digit.any()) or bool((is_digit != is_digit[0]).any()):
             raise ValueError(
                 "expected digits at the same places of all prompts of a batch, and some at least; pad operands with "
@@ -91,42 +90,19 @@ class TokenRule:
         return tuple(is_digit[0].tolist())
 
 
-def _runs(is_digit: Sequence[bool]) -> list[range]:
-    runs, start = [], None
-    for column, digit in enumerate([*is_digit, False]):
-        if digit and start is None:
-            start = column
-        elif not digit and start is not None:
-            runs, start = [*runs, range(start, column)], None
-    return runs
-
-
-def _parts(is_digit: Sequence[bool]) -> tuple[tuple[Segment, ...], dict[str, int]]:
-    """Operands, `a` and so on, and the other tokens by name."""
-    operands = tuple(written_before(chr(ord("a") + k), run[-1], len(run)) for k, run in enumerate(_runs(is_digit)))
-    others = [column for column, digit in enumerate(is_digit) if not digit]
-    return operands, {f"token {n}": column for n, column in enumerate(others)}
-
-
-def _shape(operands: tuple[Segment, ...]) -> tuple[int, ...]:
-    return tuple(operand.shape[0] for operand in operands)
-
-
 @lru_cache(maxsize=256)
+def stream_of_source(is_digit: tuple[bool, ...], steps: int) -> Stream:
+    """The coordinates of a source, of whose tokens it is known which are digits, and of so many output tokens."""
+    runs = [[column for column, _ in run] for digit, run in groupby(enumerate(is_digit), lambda x: x[1]) if digit]
+    operands = tuple(written_before(chr(ord("a") + k), run[-1], len(run)) for k, run in enumerate(runs))
+    others = [column for column, digit in enumerate(is_digit) if not digit]
+    structure = {f"token {n}": column for n, column in enumerate(others)}
+    return of_number(tuple(map(len, runs)), operands, structure, len(is_digit), steps)
+
+
 def stream_of_prompt(is_digit: tuple[bool, ...], tokens: int) -> Stream:
     """The coordinates of so many tokens, of whose prompt it is known which are digits; it ends with `=`."""
-    operands, structure = _parts(is_digit[:-1])
-    prompt, steps = len(is_digit), tokens - len(is_digit) + 1
-    output = Segment("digits", prompt, (steps,), (1,), 1, ("place",))
-    segments = (*operands, *(Segment(*token) for token in structure.items()), Segment("=", prompt - 1), output)
-    zeros, places = torch.zeros(steps, dtype=torch.long), torch.arange(steps)
-    return Stream(segments, prompt, ("digits",), _shape(operands), zeros, zeros, places)
-
-
-@lru_cache(maxsize=256)
-def _source(is_digit: tuple[bool, ...], steps: int) -> Stream:
-    operands, structure = _parts(is_digit)
-    return of_number(_shape(operands), operands, structure, len(is_digit), steps)
+    return in_one(stream_of_source(is_digit, tokens - len(is_digit) + 1))
 
 
 # --- attention of a model that is not ours
@@ -210,33 +186,23 @@ class PromptApart:
         return torch.where(seen, 0.0, CLOSED).expand(self.heads, -1, -1)
 
 
-@dataclass(frozen=True)
-class OwnToken:
-    """Every token sees itself alone, in each of so many heads."""
-
-    heads: int
-
-    def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
-        """The bias of rows and columns, [heads, rows, columns]."""
-        return own_token(rows, columns).expand(self.heads, -1, -1)
-
-
 def dense_mask(
     bias: Bias,
     columns: Columns,
-    rows: int | None = None,
+    rows: torch.Tensor | None = None,
     batch: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
     """Lines as an additive mask: 0 where a token may be seen, the most negative number elsewhere.
 
-    Self-attention's masks hold causality. For a boolean mask compare with it: `mask > torch.finfo(dtype).min` is True
-    where a token may be seen, as `scaled_dot_product_attention` has it; `nn.MultiheadAttention` takes the opposite.
+    Self-attention's masks hold causality. Some kernels turn −∞ into NaN, so it is not in them. For a boolean mask
+    compare with 0: `mask == 0` is True where a token may be seen, as `scaled_dot_product_attention` has it;
+    `nn.MultiheadAttention` takes the opposite.
 
     Args:
         bias: lines of self- or of cross-attention.
         columns: what is attended to: `stream.columns()`, or `stream.columns(crossing=True)` for cross-attention.
-        rows: how many of the first rows; as many as the stream has by default.
+        rows: the numbers of the rows, where some are in a cache; all by default.
         batch: repeat for so many samples.
         dtype: of the model's attention.
 
@@ -245,14 +211,15 @@ def dense_mask(
         `scaled_dot_product_attention` [heads, rows, columns] broadcasts over the batch.
 
     Raises:
-        ValueError: columns of the other attention than the lines', or more rows than the stream has.
+        ValueError: columns of the other attention than the lines'.
     """
-    index = _rows(bias, columns, rows)
-    mask = additive(bias(index, columns), dtype)
+    rows = _rows(bias, columns) if rows is None else rows
+    mask = bias(rows, columns).clamp(min=torch.finfo(dtype).min).to(dtype)
     return mask if batch is None else mask.repeat(batch, 1, 1)
 
 
-def _rows(bias: Bias, columns: Columns, rows: int | None) -> torch.Tensor:
+def _rows(bias: Bias, columns: Columns) -> torch.Tensor:
+    """All rows, where columns are of the lines' attention."""
     if not isinstance(columns, Columns):
         raise ValueError(f"expected columns, such as stream.columns(), got {type(columns).__name__}")
     wanted = getattr(bias, "attention", "self")
@@ -260,45 +227,29 @@ def _rows(bias: Bias, columns: Columns, rows: int | None) -> torch.Tensor:
         raise ValueError(
             f"expected columns of {wanted}-attention for these lines, got stream.columns(crossing={columns.crossing})"
         )
-    most = len(columns.stream)
-    if rows is not None and rows > most:
-        raise ValueError(f"expected at most the stream's {most} rows, got {rows}")
-    return torch.arange(most if rows is None else rows, device=columns.index.device)
+    return torch.arange(len(columns.stream), device=columns.index.device)
 
 
-def additive(bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A bias with the most negative number for −∞, which some kernels turn into NaN."""
-    return bias.clamp(min=torch.finfo(dtype).min).to(dtype)
-
-
-class Flex(NamedTuple):
-    """Lines for `torch.nn.attention.flex_attention`: hand over `block_mask`."""
-
-    mask_mod: Callable
-    block_mask: object
-
-
-def flex(bias: LineBias, columns: Columns, rows: int | None = None) -> Flex:
-    """Lines as FlexAttention's mask; `block_mask` skips the blocks that no line crosses.
+def flex(bias: LineBias, columns: Columns) -> "torch.nn.attention.flex_attention.BlockMask":
+    """Lines as the `block_mask` of `flex_attention`, which skips the blocks that no line crosses.
 
     On a CPU FlexAttention has no backward pass: train there with `dense_mask`.
 
     Args:
-        bias, columns, rows: as for `dense_mask`.
+        bias, columns: as for `dense_mask`.
 
     Raises:
         ValueError: as for `dense_mask`.
     """
     from torch.nn.attention.flex_attention import create_block_mask
 
-    index = _rows(bias, columns, rows)
-    tokens = bias.open_tokens(index, columns.stream)
+    rows = _rows(bias, columns)
+    tokens = bias.open_tokens(rows, columns.stream)
 
-    def mask_mod(b, h, q, k):
-        seen = tokens[h, q, 0] == k
+    def seen(b, h, q, k):
+        found = tokens[h, q, 0] == k
         for line in range(1, tokens.shape[-1]):
-            seen = seen | (tokens[h, q, line] == k)
-        return seen
+            found = found | (tokens[h, q, line] == k)
+        return found
 
-    block_mask = create_block_mask(mask_mod, None, bias.heads, len(index), len(columns), device=index.device)
-    return Flex(mask_mod, block_mask)
+    return create_block_mask(seen, None, bias.heads, len(rows), len(columns), device=rows.device)

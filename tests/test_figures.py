@@ -359,11 +359,13 @@ def test_the_hero_shows_attention_its_lines_and_the_outcome(committed):
     curves = drawn(outcome)
     assert {"ABC", "ABS", "Vanilla"} <= set(curves) and boundaries(outcome) == [6.0]
     rows = table[(table["task"] == "addition") & (table["preset"] == "laptop") & (table["settings"] == "")]
-    rows = rows[(rows["test_set"] == "random") & (rows["length"] == 100) & (rows["seed"] < 20)]
+    rows = rows[rows["test_set"] == "random"]
     for method, name in (("vanilla", "Vanilla"), ("abs", "ABS"), ("abc", "ABC")):
         mine = rows[rows["method"] == method]
-        assert sorted(mine["seed"]) == [0, 1, 2, 3, 4]
-        assert curves[name][-1] == pytest.approx([100, (100 * mine["correct"] / mine["samples"]).mean()])
+        mine = mine[mine["length"] == mine["length"][mine["length"] <= 100].max()]
+        assert curves[name][-1] == pytest.approx(
+            [mine["length"].iloc[0], (100 * mine["correct"] / mine["samples"]).mean()]
+        )
 
 
 def test_the_hero_is_written_wide_and_small(repository, tmp_path):

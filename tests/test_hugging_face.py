@@ -156,7 +156,7 @@ def test_what_would_ignore_the_lines_is_refused():
     for rule in (TokenRule([40, 41], IDS["="]), TokenRule([IDS["0"]], IDS["="])):
         with pytest.raises(ValueError, match="expected two digits or more, and ids below the 32 of the model"):
             attach(llama(), LINES, rule)
-    with pytest.raises(ValueError, match="expected lines of self-attention, .*got lines of cross-attention"):
+    with pytest.raises(ValueError, match=r"expected lines of self-attention, .*got lines of cross-attention"):
         attach(llama(), LineBias("cross", 4, ()), RULE)
     with pytest.raises(ValueError, match="expected a Hugging Face decoder, got Linear"):
         attach(torch.nn.Linear(2, 2), LINES, RULE)

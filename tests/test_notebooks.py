@@ -99,7 +99,7 @@ def test_runs_at_the_smoke_preset_and_its_checked_outputs_come_out_again(noteboo
         done = nbval(copy, "--nbval-lax")
     assert done.returncode == 0, done.stdout
     if notebook.stem == STORED:
-        assert {("successor", "vanilla"), ("successor", "abc-places")} <= trained(tmp_path / "runs")
+        assert {("successor", "vanilla"), ("successor", "abc")} <= trained(tmp_path / "runs")
 
 
 @by_name
@@ -142,14 +142,14 @@ def test_papermill_from_the_shell_trains_live_in_memory(abc, tmp_path):
     assert sum("image/png" in output.get("data", {}) for output in outputs_of(tmp_path / "out.ipynb")) >= 8
     assert len(live_curves(tmp_path / "out.ipynb")) == 2
     models = trained(tmp_path / "runs")
-    assert {("addition", "vanilla"), ("addition", "abc-places")} <= models
+    assert {("addition", "vanilla"), ("addition", "abc")} <= models
     assert "successor" not in {task for task, _ in models}, "what is trained live is in memory alone"
 
 
 @pytest.fixture
 def committed(tmp_path):
     """A reports folder with results of this code at the smoke preset."""
-    for method in ("vanilla", "abc-places"):
+    for method in ("vanilla", "abc"):
         run = fit(experiment("addition", method, "smoke"), tmp_path / "trained", "cpu", progress=False)
         commit_run(run, tmp_path / "reports" / "models")
         rows = [results.row(run, "random", run.evaluate(length, 20)) for length in (6, 10, 20, 60)]
@@ -160,7 +160,7 @@ def committed(tmp_path):
 def test_results_of_other_code_say_so(abc, committed, repository, tmp_path, capsys):
     """Mutation: where the calibration is broken, stored results of the code before are not shown as its own."""
     store = open_store(str(tmp_path / "runs"), str(committed), device="cpu", progress=False)
-    wanted = experiment("addition", "abc-places", "smoke")
+    wanted = experiment("addition", "abc", "smoke")
     assert store.run(wanted).code == fingerprint() and store.scores(wanted, [6, 60], 20)[0].code == fingerprint()
     assert "other code" not in capsys.readouterr().out, "this code made them"
 

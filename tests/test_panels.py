@@ -9,8 +9,8 @@ from abcnb.configs import ModelConfig
 from abcnb.pipeline import new_model
 from abcnb.show.panels import attention_panel, calibration_panel, rows_panel, tasks_panel, window_panel
 from abcnb.show.panels.attention import answer
+from abcnb.show.panels.calibration import PANEL_MIME
 from abcnb.show.panels.drawing import MOST_TOKENS
-from abcnb.show.panels.lines_view import PANEL_MIME
 from abcnb.show.panels.rows import written_rows
 from abcnb.show.panels.tasks import column_kinds, example_input, written_input
 from abcnb.show.panels.windows import window_of
@@ -105,7 +105,6 @@ def test_the_window_of_abs_and_its_phases():
     assert found.source == "$+######&" and found.fed == "$###"
     opened = (found.cross[0] > -torch.inf).nonzero().tolist()
     assert [j for i, j in opened if i == 1] == [4, 5, 6, 7] and [j for i, j in opened if i == 0] == [6, 7, 8]
-    assert found.by_place == [-1, -1, 2, 2, 1, 1, 0, 0, -1]
     assert found.by_column == [(7 - j) % 3 for j in range(9)]
     assert found.of_steps == [0, 1, 2, 0]
     assert (window_of(get_task("addition"), 2, sides="both").cross > -torch.inf).sum() > len(opened)
@@ -132,8 +131,8 @@ def test_what_every_column_of_an_input_is():
     assert (found.source, found.fed, found.target, found.read) == ("$+00172438&", "$1780", "1780&", "871")
     assert "".join(found.kinds) == "soababababe"
     assert found.places[0] == [-2, 4, 3, -2, 2, -2, 1, -2, 0, -2, -1]
-    layout = get_task("n-by-1").layout(2)
-    assert "".join(column_kinds("$12*3&", layout)) == "saaode"
+    stream = get_task("n-by-1").stream(2)
+    assert "".join(column_kinds("$12*3&", stream)) == "saaode"
 
 
 def test_the_tasks_panel_takes_tasks_bases_and_forms():
@@ -181,7 +180,7 @@ def test_mime_bundles_hold_the_view_a_picture_and_a_line(run, runs):
         assert "panel" in bundle["text/plain"].lower() and "\n" not in bundle["text/plain"]
         assert (PANEL_MIME in bundle) == (found is panel)
     still = panel._repr_mimebundle_()["image/png"]
-    panel.view.state = panel.view.state | {"kappa_cross": 0.1}
+    panel.tau.value = 0.04
     assert panel._repr_mimebundle_()["image/png"] == still
 
 
