@@ -50,7 +50,9 @@ def assert_reproduced(folder, row):
     """
     run = load_run(folder)
     data = run.experiment.data()
-    (score,) = abcnb.evaluate(run.model(), data, [row.length], max(hard_samples(data.task), 1000 * (row.samples > 600)), "hard")
+    (score,) = abcnb.evaluate(
+        run.model(), data, [row.length], max(hard_samples(data.task), 1000 * (row.samples > 600)), "hard"
+    )
     assert (score.samples, score.correct, score.digits) == (row.samples, row.correct, row.digits)
     if 2 * row.correct > row.samples:
         assert score.wrong_digits == row.wrong_digits

@@ -5,47 +5,42 @@ import torch
 
 from abcnb.biases import ALiBi
 from abcnb.configs import ModelConfig
-from abcnb.decoding import greedy_decode
-from abcnb.lines import Line, LineBias, cross_window, self_window
+from abcnb.decoding import greedy_decode, predictions_in_chunks
+from abcnb.lines import Line, LineBias, windows
 from abcnb.model import Transformer
+from abcnb.pipeline import lines_by_hand, model_with_lines, new_model
 from abcnb.tasks import Batch, get_task
+from abcnb.training_data import TrainingData
 from tests.little import ENCODER_DECODER
 
 WIDTH, HEADS = 9, 2
 
 
-def lines(attention, closed_rows, *pairs):
-    found = tuple(
-        Line(head, frame, direction, 0, offset, 0.5 * head)
-        for head in range(HEADS)
-        for frame, direction, offset in pairs
-    )
-    return LineBias(attention, HEADS, found, closed_rows)
-
-
+STREAM = get_task("addition").stream(WIDTH)
+WINDOW, WIDE = windows(STREAM, HEADS), windows(STREAM, HEADS, 2, "both")
+FAR = LineBias(
+    "cross",
+    HEADS,
+    (
+        Line(0, "digits", "a", ("first-place",), (1,)),
+        Line(0, "digits", "b", ("2place",), (-1,)),
+        Line(1, "digits", "+"),
+        Line(1, "digits", "b", ("first",), (0,)),
+    ),
+)
 # name -> (self biases, cross biases) of two layers
 BIASES = {
     "none": ((), ()),
     "alibi": ((ALiBi(HEADS),), ()),
     "alibi from the right": ((ALiBi(HEADS),), (ALiBi(HEADS, "right"),)),
     "alibi by place": ((ALiBi(HEADS),), (ALiBi(HEADS, "places"),)),
-    "windows": ((self_window(HEADS),), (cross_window(HEADS, 2),)),
-    "wide windows": ((self_window(HEADS, 3),), (cross_window(HEADS, 2, 2, "both"),)),
-    "lines over columns": (
-        (lines("self", "transparent", ("columns", -1, 0), ("columns", 1, -2)),),
-        (lines("cross", "transparent", ("columns", -1, 1), ("columns", 0, 3)),),
-    ),
-    "lines over places": (
-        (lines("self", "nearest", ("places", 0, 0), ("places", 1, -4)),),
-        (lines("cross", "nearest", ("places", 1, -3), ("places", -2, 0)),),
-    ),
-    "another bias in each layer": (
-        (self_window(HEADS), lines("self", "nearest", ("columns", 0, 4))),
-        (lines("cross", "nearest", ("places", 0, 1)), cross_window(HEADS, 2)),
-    ),
-    "a transparent head": (
-        (LineBias("self", HEADS, (Line(1, "places", 1, 0, -1),)),),
-        (LineBias("cross", HEADS, (Line(0, "places", -1, 1, 0),)),),
+    "windows": WINDOW,
+    "wide windows": WIDE,
+    "lines from either end": (WINDOW.self_biases, (FAR,)),
+    "another bias in each layer": (WINDOW.self_biases + WIDE.self_biases, (FAR, *WIDE.cross_biases)),
+    "a head without lines": (
+        (LineBias("self", HEADS, (Line(1, "digits", "digits", ("place",), (-2,)),)),),
+        (LineBias("cross", HEADS, (Line(0, "digits", "b", ("place",), (0,)),)),),
     ),
 }
 
@@ -94,12 +89,12 @@ def test_cached_decoding_of_schemes_that_go_by_distance(name):
 def check_decoding(position, bias, **choices):
     for form in ("natural", "aligned"):
         model, batch = make(position, bias, form, **choices)
-        cached = greedy_decode(model, batch.source, batch.layout, WIDTH + 1, cache=True)
-        assert torch.equal(cached, greedy_decode(model, batch.source, batch.layout, WIDTH + 1, cache=False))
+        cached = greedy_decode(model, batch.source, batch.stream, WIDTH + 1, cache=True)
+        assert torch.equal(cached, greedy_decode(model, batch.source, batch.stream, WIDTH + 1, cache=False))
         assert cached.shape == (12, WIDTH + 1)
         # A third opinion: fed its own output, the whole model has its argmax on that output at every step.
         with torch.no_grad():
-            again = model(Batch(batch.source, cached, batch.layout)).argmax(-1)
+            again = model(Batch(batch.source, cached, batch.stream)).argmax(-1)
         assert torch.equal(again, cached)
         assert len(cached.unique(dim=0)) > 1, "the outputs do not depend on the inputs; the test sees nothing"
 
@@ -107,19 +102,25 @@ def check_decoding(position, bias, **choices):
 @pytest.mark.parametrize("position", ["sinusoidal", "randomized"])
 def test_cached_decoding_with_an_encoder_layer(position):
     model, batch = make(position, "none", encoder_layers=1)
-    cached = greedy_decode(model, batch.source, batch.layout, WIDTH + 1, cache=True)
-    assert torch.equal(cached, greedy_decode(model, batch.source, batch.layout, WIDTH + 1, cache=False))
+    cached = greedy_decode(model, batch.source, batch.stream, WIDTH + 1, cache=True)
+    assert torch.equal(cached, greedy_decode(model, batch.source, batch.stream, WIDTH + 1, cache=False))
     assert len(cached.unique(dim=0)) > 1
 
 
 def test_the_cache_runs_one_step_at_a_time_and_without_it_the_whole_prefix():
     model, batch = make("none", "windows")
-    seen, embed = [], model.embed_target
-    model.embed_target = lambda tokens, rows, layout: seen.append(rows.tolist()) or embed(tokens, rows, layout)
-    greedy_decode(model, batch.source, batch.layout, 4, cache=True)
+    seen, embed = [], model.embed
+
+    def watched(tokens, columns, *rest):
+        if not columns.crossing:
+            seen.append(columns.index.tolist())
+        return embed(tokens, columns, *rest)
+
+    model.embed = watched
+    greedy_decode(model, batch.source, batch.stream, 4, cache=True)
     assert seen == [[0], [1], [2], [3]]
     seen.clear()
-    greedy_decode(model, batch.source, batch.layout, 4, cache=False)
+    greedy_decode(model, batch.source, batch.stream, 4, cache=False)
     assert seen == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
@@ -127,13 +128,67 @@ def test_decoding_drops_nothing_out_and_keeps_no_gradient():
     model, batch = make("sinusoidal", "none")
     noisy = Transformer(replace(model.config, dropout=0.5), 15, (), ()).train()
     noisy.load_state_dict(model.state_dict())
-    expected = greedy_decode(model, batch.source, batch.layout, WIDTH + 1)
-    assert torch.equal(greedy_decode(noisy, batch.source, batch.layout, WIDTH + 1), expected)
+    expected = greedy_decode(model, batch.source, batch.stream, WIDTH + 1)
+    assert torch.equal(greedy_decode(noisy, batch.source, batch.stream, WIDTH + 1), expected)
     assert not noisy.training and not expected.requires_grad
 
 
 def test_a_trained_model_writes_the_answer(successors):
     task, models = successors
     batch = task.batch(task.parse("12345"))
-    output = greedy_decode(models["well-trained"], batch.source, batch.layout, batch.target.shape[1])
+    output = greedy_decode(models["well-trained"], batch.source, batch.stream, batch.target.shape[1])
     assert torch.equal(output, batch.target)
+
+
+# --- along lines, in chunks
+
+LINED = [(name, False) for name in ("successor", "addition", "parity", "n-by-1")]
+LINED += [(name, True) for name in ("addition", "n-by-1", "multiplication", "many-addition", "nested")]
+
+
+def lined(task, one_stream, heads_have="one"):
+    data = TrainingData(task, one_stream=one_stream)
+    biases = lines_by_hand(data) if heads_have == "one" else windows(data.stream, 8)
+    model = new_model(data.task, model_with_lines(data), 0, biases)
+    return model.eval(), data.train(6, torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 2048])
+@pytest.mark.parametrize("task, one_stream", LINED)
+def test_predictions_in_chunks_are_those_of_the_whole(task, one_stream, chunk):
+    model, batch = lined(task, one_stream)
+    assert model.gathers and torch.equal(predictions_in_chunks(model, batch, chunk), model.predictions(batch))
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 2048])
+def test_predictions_in_chunks_with_several_lines_a_head(chunk):
+    model, batch = lined("addition", False, "several")
+    assert not model.gathers
+    assert torch.equal(predictions_in_chunks(model, batch, chunk), model.predictions(batch))
+
+
+@pytest.mark.parametrize("task, one_stream", LINED)
+def test_decoding_along_lines_forgets_nothing_that_is_read(task, one_stream):
+    model, batch = lined(task, one_stream)
+    steps = batch.target.shape[1]
+    cached = greedy_decode(model, batch.source, batch.stream, steps)
+    assert torch.equal(cached, greedy_decode(model, batch.source, batch.stream, steps, cache=False))
+    again = model(Batch(batch.source, cached, batch.stream)).argmax(-1)
+    assert torch.equal(again, cached)
+
+
+def test_twenty_thousand_digits_take_little_memory():
+    model, _ = lined("addition", False)
+    operands = tuple(torch.randint(10, (1, 20_000)) for _ in range(2))
+    task = get_task("addition")
+    batch = task.batch(task.widened(operands, 20_001))
+    assert predictions_in_chunks(model, batch).shape == (1, 20_002)
+
+
+def test_without_lines_there_are_no_chunks():
+    model, batch = make("sinusoidal", "alibi")
+    with pytest.raises(ValueError, match="a long input needs lines"):
+        predictions_in_chunks(model, batch)
+    model, batch = make("rotary", "windows")
+    with pytest.raises(ValueError, match="a long input needs absolute or no positions"):
+        predictions_in_chunks(model, batch)
