@@ -1,9 +1,9 @@
 import torch
-from abcnb.layout import Steps
 
 from abcnb.attention import record
 from abcnb.biases import causal, limited
 from abcnb.configs import ModelConfig
+from abcnb.coordinates import Columns
 from abcnb.lines import windows
 from abcnb.model import Transformer
 from abcnb.tasks import get_task
@@ -13,15 +13,18 @@ INF = float("inf")
 
 
 def test_causal_by_hand():
-    assert causal(torch.arange(3), Steps.all(3)).tolist() == [[[0, -INF, -INF], [0, 0, -INF], [0, 0, 0]]]
+    assert causal(torch.arange(3), Columns(None, torch.arange(3))).tolist() == [
+        [[0, -INF, -INF], [0, 0, -INF], [0, 0, 0]]
+    ]
 
 
 def test_causal_of_one_row_and_some_columns():
-    assert causal(torch.tensor([2]), Steps(torch.tensor([0, 2, 3]), 5)).tolist() == [[[0, 0, -INF]]]
+    assert causal(torch.tensor([2]), Columns(None, torch.tensor([0, 2, 3]))).tolist() == [[[0, 0, -INF]]]
 
 
 def test_biases_limited_to_one_attention_some_layers_and_a_finite_value():
-    whole, steps, rows = windows(heads=2, segments=1), Steps.all(3), torch.arange(3)
+    stream = get_task("successor").stream(2)
+    whole, steps, rows = windows(stream, heads=2), stream.columns(), torch.arange(3)
     assert limited(whole, layers=2) == whole
     alone = limited(whole, layers=2, attention="cross")
     assert alone.self_biases == () and alone.cross_biases == whole.cross_biases
@@ -35,7 +38,7 @@ def test_biases_limited_to_one_attention_some_layers_and_a_finite_value():
 
 def test_a_finite_value_leaves_the_future_closed():
     task = get_task("successor")
-    biases = limited(windows(heads=2, segments=1), layers=1, closed=-4.0)
+    biases = limited(windows(task.stream(4), heads=2), layers=1, closed=-4.0)
     model = Transformer(ModelConfig(decoder_layers=1, heads=2, d_model=8, d_ff=8), task.vocabulary_size, *biases)
     batch = task.batch(hard_cases(task, 3, 20)["run"], "natural")
     (weights,) = record(model, batch).self_attention
