@@ -5,7 +5,7 @@ import torch
 
 from abcnb.attention import by_distance, reading, record, share_on_place
 from abcnb.biases import NO_BIASES, Biases
-from abcnb.lines import cross_window
+from abcnb.lines import windows
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
 from abcnb.tasks import get_task
@@ -14,23 +14,24 @@ from abcnb.testsets import random_operands
 
 def test_the_share_adds_up_the_operands():
     # `$a2a1+b2b1&`: units of a in column 2 and of b in column 5, tens in columns 1 and 4.
-    layout = get_task("addition").layout(2)
+    stream = get_task("addition").stream(2)
     weights = torch.zeros(1, 3, 7)
     weights[0, 0, 2], weights[0, 0, 5], weights[0, 1, 1] = 0.25, 0.5, 1.0
-    assert share_on_place(weights, layout).tolist() == [[0.75, 1.0]]
+    assert share_on_place(weights, stream).tolist() == [[0.75, 1.0]]
 
 
 def test_the_share_of_aligned_operands():
-    layout = get_task("addition").layout(2, "aligned")  # `$+a2b2a1b1&`
+    stream = get_task("addition").stream(2, "aligned")  # `$+a2b2a1b1&`
     weights = torch.full((2, 3, 7), 1 / 7)
-    torch.testing.assert_close(share_on_place(weights, layout), torch.full((2, 2), 2 / 7))
+    torch.testing.assert_close(share_on_place(weights, stream), torch.full((2, 2), 2 / 7))
 
 
 def test_a_window_without_past_puts_all_attention_on_the_place():
     wanted = experiment("successor", "abs-nope", "smoke")
     selves, _ = written_biases(wanted)
-    model = new_model(wanted, Biases(selves, (cross_window(wanted.model.heads, 1, w=0),)))
     task = get_task("successor")
+    _, crosses = windows(task.stream(5), wanted.model.heads, w=0)
+    model = new_model(wanted, Biases(selves, crosses))
     read = reading(model, task.batch(random_operands(task, 9, 20)))
     torch.testing.assert_close(read.share, torch.ones(wanted.model.heads, 10))
     assert read.correct.shape == (10,) and read.correct.min() >= 0 and read.correct.max() <= 100
@@ -52,11 +53,11 @@ def test_a_reading_by_hand():
     """199 + 1 = 200 and 123 + 1 = 124, units first; the second answer has its tens wrong."""
     task = get_task("successor")
     batch = task.batch(tuple(torch.cat(pair) for pair in zip(task.parse("199"), task.parse("123"), strict=True)))
-    width = batch.layout.width
+    width = batch.stream.width
     written = batch.target.clone()
     written[1, 1] = 9
-    weights = torch.zeros(2, 1, width + 1, len(batch.layout))
-    units, tens = batch.layout.column_of_place[0, 1:3]
+    weights = torch.zeros(2, 1, width + 1, batch.stream.source)
+    units, tens = batch.stream.operands[0].tokens([torch.arange(2)])
     weights[0, 0, 0, units], weights[1, 0, 0, units], weights[0, 0, 1, tens] = 1.0, 0.5, 0.5
     read = reading(HandMade(written, weights), batch)
     assert read.correct.tolist() == [100, 50] + [100] * (width - 2)
@@ -65,7 +66,7 @@ def test_a_reading_by_hand():
 
 
 def test_the_recorded_bias_is_what_lies_between_scores_and_weights():
-    for method in ("rpe", "abs-place", "alibi", "vanilla"):
+    for method in ("rpe", "abs", "alibi", "vanilla"):
         wanted = experiment("addition", method, "smoke")
         model = new_model(wanted, written_biases(wanted))
         task = wanted.get_task()

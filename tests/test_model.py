@@ -5,13 +5,13 @@ import weakref
 
 import pytest
 import torch
-from abcnb.layout import Steps, natural_layout
 from torch import nn
 
-from abcnb.biases import ALiBi, causal
+from abcnb.biases import ALiBi, causal, unbiased
 from abcnb.configs import SCHEMES, ModelConfig
+from abcnb.coordinates import Columns
 from abcnb.layers import Attention, DecoderLayer, Recording
-from abcnb.lines import Line, LineBias, cross_window, self_window
+from abcnb.lines import Line, LineBias, windows
 from abcnb.model import Transformer
 from abcnb.positions import Biased
 from abcnb.tasks import Batch, get_task
@@ -20,9 +20,28 @@ from tests.little import ENCODER_DECODER
 SMALL = {"heads": 2, "d_model": 16, "d_ff": 32, "decoder_layers": 2}
 
 # lines with values, a head without lines, a line that enters late, one that leaves early
-SELF_LINES = LineBias("self", 2, (Line(0, "places", 1, 0, 0, -0.5), Line(0, "places", 1, 0, -1, 0.25)))
+STREAM = get_task("addition").stream(4)
+
+
+def self_window(heads, w=1):
+    return windows(STREAM, heads, w).self_biases[0]
+
+
+def cross_window(heads, w=1):
+    return windows(STREAM, heads, w).cross_biases[0]
+
+
+def steps(count):
+    return Columns(STREAM, torch.arange(count))
+
+
+def source(width):
+    return get_task("addition").stream(width).columns(crossing=True)
+
+
+SELF_LINES = LineBias("self", 2, tuple(Line(0, "digits", "digits", ("place",), (n,)) for n in (-1, -2)))
 CROSS_LINES = LineBias(
-    "cross", 2, (Line(1, "places", -1, 0, -2, -1.0), Line(1, "columns", 1, 0, 3, -2.0)), "transparent"
+    "cross", 2, (Line(1, "digits", "a", ("place",), (-2,)), Line(1, "digits", "b", ("first",), (0,)))
 )
 
 OWN = {"own_bias_per_layer": True}
@@ -30,7 +49,7 @@ SETUPS = {
     "no bias": ({"position": "sinusoidal"}, (), ()),
     "nothing at all": ({"position": "none"}, (), ()),
     "line biases": ({"position": "none"}, (SELF_LINES,), (CROSS_LINES,)),
-    "windows": ({"position": "cyclic-places"}, (self_window(2),), (cross_window(2, 2),)),
+    "windows": ({"position": "cyclic-columns"}, (self_window(2),), (cross_window(2),)),
     "alibi": ({"position": "none"}, (ALiBi(2),), ()),
     "rotary": ({"position": "rotary"}, (), ()),
     "relative": ({"position": "relative", "relative_clip": 2}, (), ()),
@@ -143,7 +162,7 @@ def test_decoder_layer_equals_torch_pre_norm_layer():
         of_theirs.load_state_dict(norm.state_dict())
     x, memory = torch.randn(3, 5, 32), torch.randn(3, 7, 32)
     rows, columns = torch.arange(5), torch.arange(7)
-    mask = causal(rows, Steps.all(5))
+    mask = causal(rows, steps(5))
     keys_values = ours.cross_attention.keys_values(memory, columns)
     found, kept = ours(x, rows, None, rows, keys_values, columns, (mask, None))
     assert torch.allclose(found, theirs(x, memory, tgt_mask=mask[0]), atol=1e-5)
@@ -181,9 +200,9 @@ def test_recording_of_weights():
     assert not recording.self_attention[0].triu(1).any()
     # head 0 sees the steps i and i − 1 only
     assert not recording.self_attention[0][:, 0].tril(-2).any()
-    # head 1 without self-attention lines sees all steps so far
-    assert (recording.self_attention[0][:, 1].tril() > 0).sum() == 5 * 15
-    closed = torch.isinf(CROSS_LINES(torch.arange(5), natural_layout(4)))
+    # head 1 without self-attention lines sees the start token
+    assert (recording.self_attention[0][:, 1] == torch.eye(5)[0]).all()
+    closed = torch.isinf(CROSS_LINES(torch.arange(5), source(4)))
     assert not recording.cross_attention[0][:, closed].any()
 
 
@@ -192,7 +211,7 @@ def test_recorded_scores_leave_the_bias_out():
     """The first layer's cross-attention scores differ between biases only through self-attention, here none."""
     batch = addition_batch()
     scores = []
-    for cross_biases in ((), (cross_window(2, 2),)):
+    for cross_biases in ((), (cross_window(2),)):
         torch.manual_seed(0)
         model = Transformer(ModelConfig(**SMALL), 15, (), cross_biases).eval()
         recording = Recording("scores")
@@ -208,7 +227,7 @@ def test_bias_acts_on_the_attention():
     """The same weights under different biases give different logits."""
     batch = addition_batch()
     logits = []
-    for cross_biases in ((), (cross_window(2, 2),)):
+    for cross_biases in ((), (cross_window(2),)):
         torch.manual_seed(0)
         logits.append(Transformer(ModelConfig(**SMALL), 15, (), cross_biases).eval()(batch))
     assert not torch.allclose(logits[0], logits[1], atol=1e-3)
@@ -218,8 +237,8 @@ def test_bias_acts_on_the_attention():
 def test_one_bias_for_each_layer():
     """Layer 0 sees the window, layer 1 everything."""
     torch.manual_seed(0)
-    everything = LineBias("cross", 2, ())
-    model = Transformer(ModelConfig(**SMALL), 15, (), (cross_window(2, 2, 0), everything)).eval()
+    everything = unbiased
+    model = Transformer(ModelConfig(**SMALL), 15, (), (cross_window(2, 0), everything)).eval()
     recording = Recording()
     model(addition_batch(), recording)
     # a place of each operand in a row of eleven columns
@@ -236,7 +255,7 @@ def test_later_targets_do_not_change_earlier_logits(setup):
     model, batch = model_of(setup), addition_batch()
     target = batch.target.clone()
     target[:, 2] = (target[:, 2] + 1) % 10
-    changed = model(Batch(batch.source, target, batch.layout))
+    changed = model(Batch(batch.source, target, batch.stream))
     before = model(batch)
     # target 2 is fed to row 3
     assert torch.allclose(changed[:, :3], before[:, :3], atol=1e-6)
@@ -250,7 +269,7 @@ def test_source_changes_the_logits(setup):
     model, batch = model_of(setup), addition_batch()
     source = batch.source.clone()
     source[:, 3:5] = (source[:, 3:5] + 1) % 10
-    changed = model(Batch(source, batch.target, batch.layout))
+    changed = model(Batch(source, batch.target, batch.stream))
     assert (changed - model(batch)).abs().amax() > 1e-3
 
 
@@ -260,8 +279,8 @@ def test_samples_do_not_depend_on_their_batch(setup):
     model, batch = model_of(setup), addition_batch()
     order = torch.tensor([3, 0, 4, 1, 2])
     logits = model(batch)
-    shuffled = model(Batch(batch.source[order], batch.target[order], batch.layout))
-    alone = model(Batch(batch.source[:1], batch.target[:1], batch.layout))
+    shuffled = model(Batch(batch.source[order], batch.target[order], batch.stream))
+    alone = model(Batch(batch.source[:1], batch.target[:1], batch.stream))
     assert torch.allclose(shuffled, logits[order], atol=1e-5)
     assert torch.allclose(alone, logits[:1], atol=1e-5)
 
@@ -274,22 +293,6 @@ def test_logits_and_gradients_are_finite(setup):
     assert torch.isfinite(logits).all()
     gradients = [parameter.grad for parameter in model.parameters()]
     assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in gradients)
-
-
-@torch.no_grad()
-def test_transparent_head_attends_to_everything():
-    """Every score plus 0: the same as no bias at all."""
-    batch = addition_batch()
-    logits = []
-    for self_biases, cross_biases in (
-        ((), ()),
-        ((LineBias("self", 2, ()),), (LineBias("cross", 2, ()),)),
-    ):
-        torch.manual_seed(0)
-        model = Transformer(ModelConfig(**SMALL), 15, self_biases, cross_biases).eval()
-        logits.append(model(batch))
-    assert torch.isfinite(logits[1]).all()
-    assert torch.allclose(logits[0], logits[1], atol=1e-6)
 
 
 @pytest.mark.parametrize("position", [p for p in ENCODER_DECODER if p not in BIASED])
@@ -309,7 +312,7 @@ def test_identity_encoder_hands_the_embedding_on():
     model = Transformer(ModelConfig(**SMALL, position="none"), 15).eval()
     batch = addition_batch()
     expected = model.embedding.weight[batch.source] * 4  # √16
-    assert torch.allclose(model.embed_source(batch.source, batch.layout), expected, atol=1e-6)
+    assert torch.allclose(model.embed(batch.source, batch.stream.columns(crossing=True)), expected, atol=1e-6)
 
 
 @torch.no_grad()
@@ -329,7 +332,7 @@ def test_without_positions_or_biases_nothing_tells_source_columns_apart():
     a, b = torch.tensor([[3, 2, 1]]), torch.tensor([[8, 4, 6]])
     task = get_task("addition")
     straight, reordered = task.batch((a, b)), task.batch((b, a.flip(1)))
-    same_target = Batch(reordered.source, straight.target, straight.layout)
+    same_target = Batch(reordered.source, straight.target, straight.stream)
     assert torch.allclose(model(straight), model(same_target), atol=1e-5)
     assert not torch.allclose(model_of("no bias")(straight), model_of("no bias")(same_target), atol=1e-3)
 
@@ -337,8 +340,8 @@ def test_without_positions_or_biases_nothing_tells_source_columns_apart():
 @torch.no_grad()
 def test_biases_of_adds_causality():
     model = model_of("alibi")
-    (self_bias, cross_bias), second = model.biases_of(4, None, natural_layout(3))
-    expected = ALiBi(2)(torch.arange(4), Steps.all(4)) + causal(torch.arange(4), Steps.all(4))
+    (self_bias, cross_bias), second = model.biases_of(torch.arange(4), get_task("addition").stream(3).columns())
+    expected = ALiBi(2)(torch.arange(4), steps(4)) + causal(torch.arange(4), steps(4))
     assert torch.equal(self_bias, expected)
     assert cross_bias is None
     assert torch.equal(second[0], expected)
@@ -360,14 +363,14 @@ def biased(position, **choices):
 @pytest.mark.parametrize("position", BIASED)
 @torch.no_grad()
 def test_layers_share_a_learned_bias_or_have_their_own(position):
-    layout, rows = natural_layout(4), torch.arange(5)
-    (self_bias, cross_bias), second = biased(position).biases_of(5, None, layout)
+    layout, rows = source(4), torch.arange(5)
+    (self_bias, cross_bias), second = biased(position).biases_of(rows, layout.stream.columns())
     assert second[0] is self_bias and second[1] is cross_bias
     model = biased(position, **OWN)
-    (self_bias, cross_bias), second = model.biases_of(5, None, layout)
+    (self_bias, cross_bias), second = model.biases_of(rows, layout.stream.columns())
     assert not torch.equal(second[0], self_bias) and not torch.equal(second[1], cross_bias)
     assert torch.equal(second[1], model.positions.cross_bias[1](rows, layout))
-    expected = model.positions.self_bias[1](rows, Steps.all(5)) + causal(rows, Steps.all(5))
+    expected = model.positions.self_bias[1](rows, steps(5)) + causal(rows, steps(5))
     assert torch.equal(second[0], expected)
 
 
@@ -384,11 +387,11 @@ def test_own_biases_that_are_equal_are_a_shared_one(position):
 @pytest.mark.parametrize("position", BIASED)
 @torch.no_grad()
 def test_own_biases_are_added_to_those_of_each_layer(position):
-    windows = (cross_window(2, 2), cross_window(2, 2, 0))
-    model, layout, rows = biased(position, **OWN), natural_layout(4), torch.arange(5)
+    windows = (cross_window(2), cross_window(2, 0))
+    model, layout, rows = biased(position, **OWN), source(4), torch.arange(5)
     for given in (windows, windows[:1]):
         model.cross_biases = given
-        found = [cross for _, cross in model.biases_of(5, None, layout)]
+        found = [cross for _, cross in model.biases_of(rows, layout.stream.columns())]
         for layer in range(2):
             expected = given[layer % len(given)](rows, layout) + model.positions.cross_bias[layer](rows, layout)
             assert torch.equal(found[layer], expected)
@@ -412,7 +415,7 @@ def test_by_place_attention_does_not_change_with_the_width():
             batch = task.batch(task.widened(tuple(torch.full((1, 3), digit) for digit in (7, 2)), width))
             recording = Recording("bias")
             model(batch, recording)
-            units = batch.layout.column_of_place[:, 1:4]
+            units = torch.stack([a.tokens([torch.arange(3)]) for a in batch.stream.operands])
             found.append(recording.cross_attention[0][:, :, :3][..., units])
         assert torch.allclose(*found, atol=1e-5)
 
@@ -424,36 +427,6 @@ def test_dropout_acts_in_training_only():
     assert not torch.equal(model(batch), model(batch))
     model.eval()
     assert torch.equal(model(batch), model(batch))
-
-
-@pytest.mark.parametrize("position", ["cyclic-columns", "cyclic-places"])
-@torch.no_grad()
-def test_random_phase_shifts_source_and_target_alike(position):
-    """In training every call is one of T shifts, all of them met; in evaluation the shift is 0."""
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(**SMALL, position=position, random_phase=True), 15)
-    batch, rows = addition_batch(), torch.arange(5)
-    biases = model.biases_of(5, None, batch.layout)
-    shifted = []
-    for phase in range(3):
-        memory = model.memory(batch.source, batch.layout, phase)
-        x = model.embed_target(batch.decoder_input, rows, batch.layout, phase)
-        shifted.append(model.run_decoder(x, rows, rows, memory, batch.layout.columns, biases)[0])
-    met = [
-        [phase for phase in range(3) if torch.allclose(logits, shifted[phase], atol=1e-6)]
-        for logits in (model(batch) for _ in range(40))
-    ]
-    assert sorted({tuple(found) for found in met}) == [(0,), (1,), (2,)]
-    model.eval()
-    assert all(torch.allclose(model(batch), shifted[0], atol=1e-6) for _ in range(5))
-
-
-@torch.no_grad()
-def test_phases_stay_without_random_phase():
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(**SMALL, position="cyclic-places"), 15).train()
-    batch = addition_batch()
-    assert all(torch.equal(model(batch), model(batch)) for _ in range(8))
 
 
 # Errors
@@ -479,9 +452,9 @@ def test_phases_stay_without_random_phase():
         ({"relative_clip": 0}, "expected a period and a relative_clip of at least 1"),
         ({"max_position": 0}, "expected a max_position of at least 1"),
         ({"period": 4}, "expected period=3 with 'sinusoidal' positions, which do not read it, got 4"),
-        ({"position": "rotary", "random_phase": True}, "expected random_phase=False with 'rotary' positions"),
+        ({"position": "rotary", "period": 4}, "expected period=3 with 'rotary' positions"),
         ({"position": "t5", "relative_clip": 8}, "expected relative_clip=16 with 't5' positions"),
-        ({"position": "cyclic-places", "rotary_width": 7}, "expected rotary_width=0 with 'cyclic-places'"),
+        ({"position": "cyclic-columns", "rotary_width": 7}, "expected rotary_width=0 with 'cyclic-columns'"),
         (
             {"position": "t5", "cross_distance": "top"},
             "expected a cross_distance among left, right, places, got 'top'",
@@ -511,7 +484,7 @@ def test_default_configuration_is_that_of_the_paper():
 def test_as_many_biases_as_layers():
     config = ModelConfig(**SMALL | {"decoder_layers": 3})
     with pytest.raises(ValueError, match="expected 1 or 3 cross-attention biases, got 2"):
-        Transformer(config, 15, (), (cross_window(2, 2),) * 2)
+        Transformer(config, 15, (), (cross_window(2),) * 2)
     with pytest.raises(ValueError, match="expected 1 or 3 self-attention biases, got 4"):
         Transformer(config, 15, (self_window(2),) * 4)
 
@@ -540,3 +513,19 @@ def test_a_model_that_nothing_refers_to_is_freed_at_once():
         assert known() is None
     finally:
         gc.enable()
+
+
+# --- heads with one line each
+
+
+def test_a_head_with_one_line_gathers_what_a_masked_softmax_gives():
+    lines = [LineBias("cross", 2, tuple(Line(h, "digits", "ab"[h], ("place",), (-h,)) for h in (0, 1)))]
+    own = [LineBias("self", 2, tuple(Line(h, "digits", "digits", ("place",), (-1 - h,)) for h in (0, 1)))]
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(**SMALL, position="none"), 15, tuple(own), tuple(lines)).eval()
+    assert model.gathers and not model.decoder[0].self_attention.query.weight.requires_grad
+    compared = Recording("weights")  # what is recorded goes the long way
+    torch.testing.assert_close(model(addition_batch()), model(addition_batch(), compared))
+    assert set(compared.cross_attention[0].unique().tolist()) == {0.0, 1.0}
+    model(addition_batch()).sum().backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
