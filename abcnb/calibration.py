@@ -170,6 +170,9 @@ class Sought:
 
     def __init__(self, streams: list[Stream], step: str, crossing: bool):
         self.lines = candidates(streams, step, crossing)
+        alike: dict[tuple, list[int]] = {}  # lines that differ in their offsets only
+        for number, line in enumerate(self.lines):
+            alike.setdefault((line.segment, line.follows), []).append(number)
         self.cells: list[torch.Tensor] = []
         self.steps = 0
         for stream in streams:
@@ -177,11 +180,13 @@ class Sought:
             rows = torch.arange(len(stream))
             kind, row, place = stream.steps_at(rows)
             here = (kind == stream.kinds.index(step)).nonzero().flatten()
-            found = [
-                tokens_on(line, stream.segment(line.segment), row[here], place[here]) - first
-                for line in self.lines
-            ]
-            found = torch.stack(found) if found else torch.empty(0, len(here), dtype=torch.long)
+            found = torch.empty(len(self.lines), len(here), dtype=torch.long)
+            for numbers in alike.values():
+                segment = stream.segment(self.lines[numbers[0]].segment)
+                offsets = torch.tensor([self.lines[n].offset for n in numbers])
+                # of all offsets at once: one by one the thousands of candidates of outputs in rows take a minute
+                lines = self.lines[numbers[0]]._replace(offset=tuple(offsets.T[..., None]))
+                found[numbers] = tokens_on(lines, segment, row[here], place[here]) - first
             seen = (found >= 0) if crossing else (found >= 0) & (found <= here)
             self.cells.append(torch.where(seen, here * columns + found, len(stream) * columns))
             self.steps += len(here)

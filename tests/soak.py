@@ -21,7 +21,7 @@ from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
-from tests.lab import CHROMIUM, KAPPA, serve, start_panel
+from tests.lab import CHROMIUM, serve, start_panel
 
 TASKS = ("successor", "addition", "parity", "n-by-1", "many-addition")
 METHODS = ("vanilla", "abs", "abc")
@@ -49,8 +49,8 @@ def sweep_two(draw: random.Random, folder: Path) -> None:
 
 
 def move_panel(draw: random.Random, page) -> None:
-    """Move κ up and down."""
-    page.get_by_label(KAPPA).focus()
+    """Move τ up and down."""
+    page.get_by_role("slider").first.focus()
     for _ in range(20):
         page.keyboard.press(draw.choice(["ArrowLeft", "ArrowRight"]))
         page.wait_for_timeout(50)

@@ -177,14 +177,6 @@ def test_decoding_along_lines_forgets_nothing_that_is_read(task, one_stream):
     assert torch.equal(again, cached)
 
 
-def test_twenty_thousand_digits_take_little_memory():
-    model, _ = lined("addition", False)
-    operands = tuple(torch.randint(10, (1, 20_000)) for _ in range(2))
-    task = get_task("addition")
-    batch = task.batch(task.widened(operands, 20_001))
-    assert predictions_in_chunks(model, batch).shape == (1, 20_002)
-
-
 def test_without_lines_there_are_no_chunks():
     model, batch = make("sinusoidal", "alibi")
     with pytest.raises(ValueError, match="a long input needs lines"):

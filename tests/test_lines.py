@@ -2,12 +2,15 @@ import json
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb.coordinates import Columns, in_one
 from abcnb.lines import FOLLOWS, Line, LineBias, by_hand, dealt, tokens_on, windows
+from abcnb.pipeline import lines_by_hand
 from abcnb.tasks import get_task
+from abcnb.training_data import TrainingData
 
 INF = float("inf")
 ADD = get_task("addition").stream(2)  # $ a1 a0 + b1 b0 &, then $ y0 y1
@@ -210,3 +213,18 @@ def test_json_holds_names_and_no_numbers_of_columns(tmp_path):
     assert content["lines"] == [
         {"head": 0, "step": "digits", "segment": "a", "follows": ["place"], "offset": [-1]}
     ]
+
+
+@pytest.mark.parametrize("task, one_stream", [("n-by-1", False), ("addition", True), ("many-addition", True)])
+def test_attention_with_one_line_a_head_is_a_gather(task, one_stream):
+    data = TrainingData(task, one_stream=one_stream)
+    rows, selves_and_crosses = torch.arange(len(data.stream)), lines_by_hand(data)
+    for bias in (*selves_and_crosses.self_biases, *selves_and_crosses.cross_biases):
+        columns = data.stream.columns(crossing=bias.attention == "cross")
+        query = torch.randn(2, bias.heads, len(rows), 4)
+        key, value = torch.randn(2, 2, bias.heads, len(columns), 4)
+        masked = F.scaled_dot_product_attention(query, key, value, attn_mask=bias(rows, columns))
+        opened = bias.open_tokens(rows, data.stream)
+        assert bias.most == 1
+        for head in range(bias.heads):
+            torch.testing.assert_close(masked[:, head], value[:, head, opened[head, :, 0]])

@@ -134,9 +134,8 @@ def test_a_table_has_a_row_for_each_run_and_length(tmp_path, trained):
 def test_the_committed_models_are_small_and_have_rows(repository):
     folders = [folder for folder in (repository / "reports" / "models").iterdir() if folder.is_dir()]
     assert folders
-    assert {folder.name for folder in folders} <= set(
-        results.read(repository / "reports/results/accuracy.csv")["run"]
-    )
+    files = (repository / "reports" / "results" / f"{name}.csv" for name in ("accuracy", "development"))
+    assert {folder.name for folder in folders} <= set().union(*(results.read(file)["run"] for file in files))
     size = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
     assert size < 24_000_000
 
