@@ -88,7 +88,8 @@ class LineBias:
         lines: of all heads and kinds of steps.
 
     Raises:
-        ValueError: an unknown attention, a head out of range, an unknown counter, or not as many offsets as counters.
+        ValueError: an unknown attention, no heads, a head out of range, an unknown counter, or not as many offsets as
+            counters.
     """
 
     attention: str
@@ -98,6 +99,7 @@ class LineBias:
     def __post_init__(self):
         if self.attention not in ATTENTIONS:
             raise ValueError(f"expected an attention among {ATTENTIONS}, got {self.attention!r}")
+        check_heads(self.heads)
         for line in self.lines:
             if not 0 <= line.head < self.heads:
                 raise ValueError(f"expected a head from 0 to {self.heads - 1}, got {line!r}")
@@ -182,7 +184,7 @@ class LineBias:
                 for line in content["lines"]
             ]
             return LineBias(content["attention"], content["heads"], tuple(lines))
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"expected the lines of a LineBias as JSON in {file}, got: {error}") from error
 
 
@@ -214,7 +216,11 @@ def dealt(attention: str, heads: int, lines: Iterable[Line]) -> LineBias:
         attention: `self` or `cross`.
         heads: number of heads.
         lines: of any kinds of steps, the most important first.
+
+    Raises:
+        ValueError: no heads.
     """
+    check_heads(heads)
     by_step: dict[str, list[Line]] = {}
     for line in lines:
         known = by_step.setdefault(line.step, [])
@@ -282,13 +288,15 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
             on either side, as in the paper's text).
 
     Raises:
-        ValueError: fewer heads than 1, w below 0, or unknown sides.
+        ValueError: one causal sequence, fewer heads than 1, w below 0, or unknown sides.
 
     Source: paper, appendix C.4 "Windowed Attention Biasing".
     """
     check_window(w, sides)
-    if heads < 1:
-        raise ValueError(f"expected heads of at least 1, got {heads}")
+    if not stream.source:
+        raise ValueError(
+            "expected the stream of an encoder-decoder for windows, got one sequence; use lines_by_hand"
+        )
     (step,), (output,) = stream.kinds, (s for s in stream.segments if stream.is_output(s))
     crossed = [
         (a.name, offset) for a in stream.operands for offset in range(-w, (w if sides == "both" else 0) + 1)
@@ -300,6 +308,16 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
         return LineBias(attention, heads, tuple(lines))
 
     return Biases((of_all_heads("self", own),), (of_all_heads("cross", crossed),))
+
+
+def check_heads(heads: int) -> None:
+    """Refuse what is no number of heads.
+
+    Raises:
+        ValueError: says what came.
+    """
+    if type(heads) is not int or heads < 1:
+        raise ValueError(f"expected heads as a whole number of at least 1, got {heads!r}")
 
 
 def check_window(w: int, sides: str) -> None:

@@ -116,7 +116,9 @@ class Transformer(nn.Module):
         if not self.crossing:
             return in_one(stream)
         if not stream.source:
-            raise ValueError("expected a decoder-only model for outputs in rows, got an encoder-decoder")
+            raise ValueError(
+                "expected a decoder-only model for inputs that are one sequence, got an encoder-decoder"
+            )
         return stream
 
     def prompt(self, source: torch.Tensor) -> torch.Tensor:

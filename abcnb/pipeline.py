@@ -202,7 +202,7 @@ def biases_of(lines: Calibration | Biases, data: TrainingData) -> Biases:
     """The biases of lines that were found or written.
 
     Raises:
-        ValueError: no lines, or lines found on inputs of another form than the data's.
+        ValueError: no lines, or lines to tokens that the data do not have.
     """
     if not isinstance(lines, (Calibration, Biases)):
         raise ValueError(f"expected what calibrate() or lines_by_hand() returns, got {type(lines).__name__}")
@@ -234,7 +234,7 @@ def retrain(
         The model in evaluation mode; its `history` holds the validations.
 
     Raises:
-        ValueError: what came is no such lines, or they were found on inputs of another form.
+        ValueError: what came is no such lines, or they lead to tokens that the data do not have.
     """
     check_data(data)
     config = model or model_with_lines(data)

@@ -37,7 +37,7 @@ def calibrated_run(runs):
 
 
 def one_sequence(batch):
-    """Token ids of prompt and output as a decoder-only model reads them, [batch, tokens]; the last one is never read."""
+    """Token ids of prompt and output as a decoder-only model reads them, [batch, tokens]."""
     return torch.cat(
         [batch.source[:, :-1], torch.full_like(batch.source[:, :1], EQUALS_ID), batch.target[:, :-1]], 1
     )

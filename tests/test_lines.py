@@ -117,7 +117,12 @@ def test_lines_are_written_and_read_again(tmp_path_factory, lines):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"attention": "cross", "heads": 1, "lines": [{"x": 1}]}', "\x00"]
+    "text",
+    ["", "{}", "\x00", "[" * 100_000]
+    + [
+        f'{{"attention": "cross", "heads": {heads}, "lines": {lines}}}'
+        for heads, lines in ((1, '[{"x": 1}]'), (0, []))
+    ],
 )
 def test_a_damaged_file_is_refused(tmp_path, text):
     (tmp_path / "cross.json").write_text(text)
@@ -145,6 +150,12 @@ def test_lines_print_as_they_are_read(line, printed):
     "make, told",
     [
         (lambda: LineBias("both", 1, ()), "expected an attention"),
+        (lambda: LineBias("self", "2", ()), "expected heads as a whole number of at least 1, got '2'"),
+        (
+            lambda: dealt("self", 0, [Line(0, "digits", "$")]),
+            "expected heads as a whole number of at least 1, got 0",
+        ),
+        (lambda: windows(in_one(ADD), 2), "expected the stream of an encoder-decoder for windows"),
         (lambda: LineBias("self", 1, (Line(1, "digits", "$"),)), "expected a head from 0 to 0"),
         (lambda: LineBias("self", 1, (Line(0, "digits", "a", ("column",), (0,)),)), "expected counters among"),
         (lambda: LineBias("self", 1, (Line(0, "digits", "a", PLACE, ()),)), "an offset for each"),

@@ -182,7 +182,7 @@ def test_data_of_another_task_are_refused(plain):
 def test_lines_of_inputs_of_another_form_are_refused(plain):
     lines = abcnb.calibrate(plain, VANILLA.data(), ABC.tau)
     lists = abcnb.TrainingData("nested")
-    with pytest.raises(ValueError, match="expected a segment among|expected the stream of an encoder-decoder"):
+    with pytest.raises(ValueError, match=r"expected a segment among|expected the stream of an encoder-decoder"):
         abcnb.retrain(lists, lines, replace(ABC.model, architecture="decoder-only"), TINY)
     with pytest.raises(ValueError, match="expected a trained model, as interpolate"):
         abcnb.evaluate(lines.biases, ABC.data(), 6)
