@@ -134,16 +134,13 @@ def attach(
 
 @torch.no_grad()
 def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None:
-    """Without any line every row sees the first token alone, and the second may not change what the last one says."""
+    """Without lines every row sees the first token alone, so the second may not change what the last one says."""
     was_training = model.training
     model.eval()
-    last = (rule.prompt_end, rule.digits[0])
-    some, others = (
-        torch.tensor([[last[-1], digit, *last]], device=model.device)
-        for digit in (rule.digits[0], rule.digits[-1])
-    )
+    digit, end = rule.digits[0], rule.prompt_end
+    ids = torch.tensor([[digit, digit, end, digit], [digit, rule.digits[-1], end, digit]], device=model.device)
     try:
-        one, other = (model(input_ids=ids, use_cache=False)[0][:, -1].float() for ids in (some, others))
+        one, other = model(input_ids=ids, use_cache=False)[0][:, -1].float()
     finally:
         model.train(was_training)
     if not torch.allclose(one, other, atol=1e-4, rtol=1e-3):
