@@ -117,12 +117,7 @@ def test_lines_are_written_and_read_again(tmp_path_factory, lines):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{}", "\x00", "[" * 100_000]
-    + [
-        f'{{"attention": "cross", "heads": {heads}, "lines": {lines}}}'
-        for heads, lines in ((1, '[{"x": 1}]'), (0, []))
-    ],
+    "text", ["", "{}", "[" * 100_000, '{"attention": "cross", "heads": 1, "lines": [{"x": 1}]}', "\x00"]
 )
 def test_a_damaged_file_is_refused(tmp_path, text):
     (tmp_path / "cross.json").write_text(text)
