@@ -28,7 +28,7 @@ from abcnb.biases import Biases
 from abcnb.coordinates import COUNTERS, Segment, Stream
 from abcnb.lines import FOLLOWS, Line, deal, tokens_on
 
-TAU = 0.2  # τ
+TAU = 0.15  # τ
 
 
 @dataclass(frozen=True)

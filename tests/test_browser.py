@@ -87,7 +87,7 @@ def test_the_panel_answers_on_the_page_without_a_network(report, open_page):
     page.on("request", lambda request: asked.append(request.url))
     page.goto(report.as_uri())
     panel = page.locator(".panel")
-    picture, said = panel.locator("img"), panel.get_by_role("status")
+    picture, said = panel.locator("img"), panel.locator("p[role=status]")
 
     def shown():
         return picture.get_attribute("src"), said.inner_text()

@@ -156,7 +156,7 @@ def test_a_share_that_is_none_is_refused(tau):
 def test_attention_that_cannot_be_calibrated_is_refused():
     with pytest.raises(ValueError, match="expected averaged attention of at least one shape"):
         calibrate_attention([])
-    with pytest.raises(ValueError, match=r"more than 0.2 of a step's attention, found none; take a smaller tau"):
+    with pytest.raises(ValueError, match=r"more than 0.15 of a step's attention, found none; take a smaller tau"):
         calibrate_attention([blank()])
     broken = blank()
     broken.cross_attention[0, 0, 0, 0] = float("nan")

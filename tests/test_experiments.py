@@ -101,7 +101,7 @@ def test_from_dict_names_what_is_wrong(content, told):
         ({"bias": "window"}, "window is given exactly where"),
         ({"form": "aligned"}, "aligned"),
         ({"task": "sum"}, "got 'sum'"),
-        ({"tau": 0.1}, "expected tau between 0 and 1, and 0.2 unless the bias is 'calibrated', got 0.1"),
+        ({"tau": 0.1}, "expected tau between 0 and 1, and 0.15 unless the bias is 'calibrated', got 0.1"),
         ({"task": "multiplication"}, "expected a decoder-only model for multiplication"),
     ],
 )

@@ -152,5 +152,5 @@ def test_a_text_of_digits_is_taken(repository, tmp_path):
 def test_an_unknown_parameter_ends_a_run_before_anything_is_trained(repository, tmp_path):
     done, _ = run(repository, tmp_path, "05_abc.ipynb", ("sample", "100"))
     assert done.returncode != 0
-    told = "ValueError: expected a parameter among task, method, .*, got 'sample'"
+    told = "ValueError: expected a parameter among task, preset, .*, got 'sample'"
     assert re.search(told, done.stderr), done.stderr[-2000:]
