@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 
 from abcnb.decoding import predictions_in_chunks, why_not_along_lines
+from abcnb.digits import Operands
 from abcnb.machine import bar, check_dense, check_test, telling
 from abcnb.model import Transformer
-from abcnb.rows import RowTask
-from abcnb.tasks import Batch, Operands, Task
+from abcnb.tasks import Batch, Task
 from abcnb.testsets import check_test_request, test_cases
 
 
@@ -208,21 +208,21 @@ def check_request(task: Task, length: int, samples: int, test_set: str = "random
     check_test_request(length, samples, test_set, task)
     if task.longest and length > task.longest:
         raise ValueError(f"expected lengths of at most {task.longest} for {task.name}, got {length}")
-    digits, operands = length * math.log(task.length_base) / math.log(task.base), task.operands
-    if isinstance(task, RowTask):
-        if task.has_terms and length < 2:
-            raise ValueError(
-                f"expected lengths of at least 2 for {task.name}, which has two terms or more, got {length}"
-            )
+    if task.operands_at(length) < task.operands:
+        raise ValueError(
+            f"expected lengths of at least 2 for {task.name}, which has two terms or more, got {length}"
+        )
+    digits = length * math.log(task.length_base) / math.log(task.base)
+    if task.in_rows:
         check_test(1, task.outputs_at(length), 1)
-        operands = length if task.has_terms else 2
+    operands = task.operands_at(length)
     most = task.base ** min(digits * operands, 30)  # there are no more samples than that
     check_test(min(samples, int(most)), digits, operands)
 
 
 def test_inputs(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
     """Operands of each kind of a test set, padded as `evaluate_kinds` pads them."""
-    usual = task.digits_at(length) + 1
+    usual = task.width_at(length)
     with telling(f"drawing {samples:,} samples of {length:,} digits"):
         cases = test_cases(task, length, samples, test_set)
     return {

@@ -16,7 +16,9 @@ of them is not in the paper; its reviewers asked for it.
 import torch
 import torch.nn.functional as F
 
-from abcnb.tasks import Addition, Operands, Task, get_task, register
+from abcnb.digits import Operands
+from abcnb.tasks import Addition, Task, get_task, register
+from abcnb.testsets import test_cases, total
 from abcnb.tokens import IDS, on_device
 
 SIGNS = {"successor": ">", "addition": "+", "parity": "%", "n-by-1": "*"}
@@ -55,6 +57,19 @@ class FourInOne(Addition):
         signs = on_device("".join(SIGNS.values()), a.device)
         written[:, 1 if form == "aligned" else 1 + a.shape[1]] = signs[part[:, 0]]
         return written
+
+    def completed(self, operands: Operands, generator: torch.Generator) -> Operands:
+        a, b = operands
+        return self.joined(torch.randint(len(SIGNS), (len(a), 1), generator=generator, device=a.device), a, b)
+
+    def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
+        """The kinds of each of its tasks."""
+        share = max(1, samples // len(self.parts))
+        cases = {name: test_cases(get_task(name), length, share, test_set) for name in self.parts}
+        return {f"{name}, {kind}": self.of(name, found) for name in cases for kind, found in cases[name].items()}
+
+    def count_random(self, length: int, samples: int) -> int:
+        return total(self.cases("random", length, samples))
 
     def joined(self, part: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Operands:
         """Samples of two numbers each, of which their tasks take what they need.

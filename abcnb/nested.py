@@ -21,8 +21,10 @@ from functools import lru_cache
 import torch
 
 from abcnb.coordinates import Segment, Stream, Table
+from abcnb.digits import Operands, distinct
 from abcnb.rows import RowTask
-from abcnb.tasks import Batch, Operands, distinct, register
+from abcnb.tasks import Batch, check_not_in_rows, register
+from abcnb.testsets import seeded_generator
 from abcnb.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, decode, encode, on_device
 
 TRAIN_DEPTH = 2  # of the deepest lists that are ever trained on
@@ -70,6 +72,7 @@ class NestedLists(RowTask):
     name = "nested"
     test_sets = ("random", "hard")
     longest = DEEPEST
+    validation_batches = TREES
     row_names = ("values",)
     separators = "+"
     lines_by_hand = {"values": (("operators", (0,)), ("items", (0, 0)), ("values", (0, -1)))}
@@ -82,6 +85,15 @@ class NestedLists(RowTask):
     def stream_vocabulary_size(self) -> int:
         """All characters: brackets are the last of them."""
         return len(CHARACTERS)
+
+    def sampler(self, numbers, width, held_out, device, terms=0, shapes="all"):
+        check_not_in_rows(terms, shapes)
+        if numbers != "even":
+            raise ValueError(f"expected numbers 'even' for {self.name}, got {numbers!r}")
+        return TreeSampler(self, width, held_out)
+
+    def cases(self, test_set, length, samples):
+        return nested_cases(self, length, samples, test_set, seeded_generator(self, length, test_set))
 
     def shape_of_length(self, length):
         """As many lists in one another, each but the innermost the last item of the one around it."""

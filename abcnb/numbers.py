@@ -8,7 +8,6 @@ six digits. It has no number of one digit (base 10), so the shortest tests are o
     even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
     bucketed  as `even`, but all samples of a batch have operands of the same lengths, and are padded to one digit more
               than the longest of them instead of to the width: inputs of several widths
-    mixed     half of the samples as `even`, half as `uniform`
     long      as `even`, but over lengths of one to twelve digits: for `lora-long`, no other frozen method has them
     carry     `even`, but three of ten samples are built so that half of their places sum to base − 1 and
               carries travel far; where that takes a number that is not one of training, the sample stays
@@ -21,15 +20,18 @@ many numbers, of how many digits, in which base, and a generator; it returns dig
 """
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 
-from abcnb.four_in_one import FourInOne
-from abcnb.tasks import LARGEST, Operands, Task, digits_of, length_of
+from abcnb.digits import Operands, digits_of, length_of
 
+if TYPE_CHECKING:
+    from abcnb.tasks import Task
+
+LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
-TRAIN_NUMBERS = ("uniform", "even", "bucketed", "mixed", "carry", "long")
-MIXED = ("even", "uniform")  # what `mixed` numbers are half of each
+TRAIN_NUMBERS = ("uniform", "even", "bucketed", "carry", "long")
 LONG_FACTOR = 2  # the longest of the `long` numbers has this many times the digits of the longest `even` one
 CARRY_SHARE = 0.3  # share of `carry` samples that are built
 CARRY_PLACE = 0.5  # chance that a place of a built sample sums to base − 1
@@ -49,59 +51,46 @@ def numbers_of_length(numbers: torch.Tensor, length: int, base: int) -> torch.Te
     return numbers[(numbers >= low) & (numbers < base**length)]
 
 
-def smallest_width(task: Task, kind: str) -> int:
-    """Digits that the largest result of training numbers takes."""
-    if kind == "mixed":
-        return max(smallest_width(task, part) for part in MIXED)
+def smallest_width(task: "Task", kind: str) -> int:
+    """Digits that the largest operand and the largest result of training numbers take."""
     longest = task.train_length * (LONG_FACTOR if kind == "long" else 1)
+    if not task.spare:
+        return longest
     largest = LARGEST if kind == "uniform" else task.base**longest - 1
     if task.operands == 1:
         return length_of(largest + 1, task.base)
     return length_of(largest * (task.base - 1 if task.second_is_digit else 2), task.base)
 
 
-def training_width(task: Task, kind: str) -> int:
-    """Digits that operands are padded to where nothing else is asked for: room for every result."""
-    return max(task.train_length + 1, smallest_width(task, kind))
-
-
-def check_numbers(task: Task, kind: str, width: int) -> None:
-    """Refuse training numbers that do not exist, do not fit the task, or whose results do not fit the width.
-
-    Raises:
-        ValueError: says which, and what would do.
-    """
-    if kind not in TRAIN_NUMBERS:
-        raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
-    if kind == "carry" and task.name != "addition":
-        raise ValueError(f"'carry' numbers are for addition, got the task {task.name!r}; use 'even'")
-    least = smallest_width(task, kind)
-    if width < least:
-        raise ValueError(
-            f"expected a width of at least {least} digits for {task.name} on {kind!r} numbers, got {width}"
-        )
-
-
 class Sampler:
     """Draws operands of the training or the held-out numbers.
 
     Args:
-        task: the task.
+        task: the task. Of one whose inputs have their own lengths all samples of a batch have one length.
         kind: one of `TRAIN_NUMBERS`.
         width: digits that operands are padded to; of `bucketed` numbers, the most.
         held_out: draw from the held-out numbers instead of the training numbers; of `bucketed` ones, the longest.
         device: where the digits are made.
 
     Raises:
-        ValueError: unknown kind, `carry` for a task that is not Addition, or a width too small for the sums.
+        ValueError: unknown kind, one that the task does not have, or a width too small for the results.
     """
 
-    def __init__(self, task: Task, kind: str, width: int, held_out: bool = False, device: str = "cpu"):
-        check_numbers(task, kind, width)
+    def __init__(self, task: "Task", kind: str, width: int, held_out: bool = False, device: str = "cpu"):
+        if kind not in TRAIN_NUMBERS:
+            raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
+        if kind == "carry" and task.name != "addition":
+            raise ValueError(f"'carry' numbers are for addition, got the task {task.name!r}; use 'even'")
+        if kind != "even" and not task.spare:
+            raise ValueError(
+                f"expected numbers 'even' for {task.name}, whose inputs have own lengths, got {kind!r}"
+            )
+        least = smallest_width(task, kind)
+        if width < least or (width > least and not task.spare):
+            wanted = "a width of at least" if task.spare else "a width of"
+            raise ValueError(f"expected {wanted} {least} digits for {task.name} on {kind!r} numbers, got {width}")
         self.task, self.kind, self.width, self.held_out = task, kind, width, held_out
-        if kind == "mixed":
-            self.kinds = [Sampler(task, part, width, held_out, device) for part in MIXED]
-            return
+        self.alike = kind == "bucketed" or not task.spare  # all samples of a batch have one length
         numbers = split_numbers()[held_out]
         numbers = numbers[numbers >= task.minimum].to(device)
         if kind != "uniform":
@@ -118,31 +107,19 @@ class Sampler:
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
         """`batch` operands as digits, units first, each [batch, width]."""
-        if self.kind == "mixed":
-            even, uniform = (sampler.draw(batch, generator) for sampler in self.kinds)
-            chosen = torch.rand(batch, 1, generator=generator, device=even[0].device) < 0.5
-            return tuple(torch.where(chosen, *pair) for pair in zip(even, uniform, strict=True))
         numbers = [self._numbers(batch, generator)]
         if self.task.operands == 2 and not self.task.second_is_digit:
             numbers.append(self._numbers(batch, generator))
         if self.kind == "carry":
             numbers[1] = self._carrying(*numbers, generator)
         width = self.width
-        if self.kind == "bucketed":  # on a GPU this waits for the device once a step
-            width = 1 + length_of(int(torch.stack(numbers).max()), self.task.base)
-        operands = tuple(digits_of(number, width, self.task.base) for number in numbers)
-        if isinstance(self.task, FourInOne):
-            sizes = {"generator": generator, "device": self.numbers.device}
-            return self.task.joined(torch.randint(len(self.task.parts), (batch, 1), **sizes), *operands)
-        if not self.task.second_is_digit:
-            return operands
-        return *operands, torch.randint(
-            self.task.base, (batch, 1), generator=generator, device=self.numbers.device
-        )
+        if self.alike:  # on a GPU this waits for the device once a step
+            width = self.task.spare + length_of(int(torch.stack(numbers).max()), self.task.base)
+        return self.task.completed(tuple(digits_of(n, width, self.task.base) for n in numbers), generator)
 
     def _numbers(self, batch: int, generator: torch.Generator) -> torch.Tensor:
         device = self.numbers.device
-        if self.kind == "bucketed":
+        if self.alike:
             first = len(self.counts) - 1 if self.held_out else 0
             group = torch.randint(first, len(self.counts), (1,), generator=generator, device=device).expand(batch)
         else:

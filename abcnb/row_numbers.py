@@ -32,12 +32,15 @@ Held-out numbers of one digit do not exist, so numbers that short are drawn from
 training numbers, which have at most six digits.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 
-from abcnb.nested import NestedLists, nested_cases
-from abcnb.numbers import NUMBERS, numbers_of_length, random_digits, split_numbers
-from abcnb.rows import RowTask
-from abcnb.tasks import LARGEST, Operands, digits_of, distinct
+from abcnb.digits import Operands, digits_of, distinct
+from abcnb.numbers import LARGEST, NUMBERS, numbers_of_length, random_digits, split_numbers
+
+if TYPE_CHECKING:
+    from abcnb.rows import RowTask
 
 FULL = 0.5  # share of operands that have all digits of the shape
 # Share of operands whose digits are 0, b − 1 or any, a third each, where that gives a number of training: with random
@@ -67,7 +70,7 @@ class RowSampler:
 
     def __init__(
         self,
-        task: RowTask,
+        task: "RowTask",
         width: int,
         held_out: bool = False,
         device: torch.device | str = "cpu",
@@ -143,11 +146,9 @@ TEST_SHAPES = 10  # of the `unequal` test set
 
 
 def row_cases(
-    task: RowTask, length: int, samples: int, test_set: str, generator: torch.Generator
+    task: "RowTask", length: int, samples: int, test_set: str, generator: torch.Generator
 ) -> dict[str, Operands]:
     """Operands of each kind of a test set that the task has, as digits, units first; `samples` over all kinds."""
-    if isinstance(task, NestedLists):
-        return nested_cases(task, length, samples, test_set, generator)
     if test_set == "random":
         return {"random": distinct(_operands(task, samples, task.size(length, length), generator))}
     if test_set == "hard":
@@ -163,12 +164,12 @@ def row_cases(
     return found
 
 
-def _operands(task: RowTask, count: int, size: tuple[int, ...], generator: torch.Generator) -> Operands:
+def _operands(task: "RowTask", count: int, size: tuple[int, ...], generator: torch.Generator) -> Operands:
     """Numbers of exactly so many digits."""
     return task.shaped(tuple(_numbers(task, count, digits, generator) for digits in size))
 
 
-def _numbers(task: RowTask, count: int, digits: int, generator: torch.Generator) -> torch.Tensor:
+def _numbers(task: "RowTask", count: int, digits: int, generator: torch.Generator) -> torch.Tensor:
     """[count, digits] digits of numbers with exactly so many, held-out ones where training has met such numbers."""
     if task.base**digits - 1 <= LARGEST:
         pool = numbers_of_length(split_numbers()[1], digits, task.base)
@@ -177,7 +178,7 @@ def _numbers(task: RowTask, count: int, digits: int, generator: torch.Generator)
     return random_digits(count, digits, task.base, generator)
 
 
-def _hard(task: RowTask, kind: str, count: int, length: int, generator: torch.Generator) -> Operands:
+def _hard(task: "RowTask", kind: str, count: int, length: int, generator: torch.Generator) -> Operands:
     size = task.size(length, length)
     operands = [_hard_numbers(kind, count, digits, task.base, generator) for digits in size]
     if kind == "powers":

@@ -18,7 +18,10 @@ import torch
 import torch.nn.functional as F
 
 from abcnb.coordinates import Segment, Stream, in_rows
-from abcnb.tasks import Batch, Operands, Task, length_of, propagate_carries, register
+from abcnb.digits import Operands, length_of, propagate_carries
+from abcnb.row_numbers import RowSampler, row_cases
+from abcnb.tasks import Batch, Task, register
+from abcnb.testsets import seeded_generator, total
 from abcnb.tokens import DIGITS, END_ID, EQUALS_ID, IDS, on_device
 
 TRAIN_LENGTH = 6  # digits of the longest operand, and the most terms, that are ever trained on
@@ -40,6 +43,7 @@ class RowTask(Task):
         separators: the character that ends each of them.
     """
 
+    in_rows = True
     test_sets = ("random", "hard", "unequal")
     has_terms = False
     hard_kind: str
@@ -70,6 +74,24 @@ class RowTask(Task):
 
     def outputs_at(self, length):
         return self.stream(length).rows
+
+    def operands_at(self, length):
+        return length if self.has_terms else 2
+
+    def training_width(self, numbers):
+        return self.train_length
+
+    def sampler(self, numbers, width, held_out, device, terms=0, shapes="all"):
+        return RowSampler(self, width, held_out, device, numbers, terms, shapes)
+
+    def cases(self, test_set, length, samples):
+        return row_cases(self, length, samples, test_set, seeded_generator(self, length, test_set))
+
+    def count_random(self, length, samples):
+        return total(self.cases("random", length, samples))
+
+    def largest_stream(self, width, form="natural", terms=0):
+        return self.stream(self.largest_shape(width, terms), form)
 
     def largest_shape(self, width: int, terms: int = 0) -> tuple[int, int]:
         """The largest shape that is trained on: so many digits of an operand and, of a sum, `terms` of them."""

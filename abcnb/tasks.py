@@ -12,18 +12,15 @@ scratchpad) and appendix C (ListOps).
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
 from abcnb.coordinates import Segment, Stream, of_number, written_before
+from abcnb.digits import Operands, digits_of, length_of, propagate_carries
+from abcnb.numbers import LARGEST, Sampler, smallest_width
+from abcnb.testsets import TEST_SETS, count_random
 from abcnb.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
-
-LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
-FEW_SAMPLES = 50  # up to this many samples, Python integers are faster than tensors
-Operands = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -47,76 +44,12 @@ class Batch:
         return torch.cat([start, self.target[:, :-1]], dim=1)
 
 
-def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
-    """Digits of a number given as per-place sums.
-
-    Args:
-        sums: [batch, width] integers of any size, units first; negative sums borrow.
-        base: the base of the digits.
-
-    Returns:
-        [batch, width] digits.
-
-    Raises:
-        ValueError: a negative number, or one of more than `width` digits (on a GPU, where to ask would make every
-            training step wait, digits modulo base**width instead).
-    """
-    carries = _carries(sums, base)
-    if sums.device.type == "cpu" and carries[:, -1].any():
-        raise ValueError(
-            f"expected results from 0 to {base}**{sums.shape[1]} - 1, which fit the operands' width, got a "
-            f"{'negative' if (carries[:, -1] < 0).any() else 'larger'} one"
-        )
-    return sums + carries[:, :-1] - base * carries[:, 1:]
-
-
-def _carries(sums: torch.Tensor, base: int) -> torch.Tensor:
-    """What each place is handed by the one below it, and what the last hands on, [batch, width + 1]."""
-    if sums.device.type == "cpu" and len(sums) < FEW_SAMPLES:
-        rows = [accumulate(row, lambda carry, total: (carry + total) // base, initial=0) for row in sums.tolist()]
-        return torch.tensor([list(row) for row in rows], dtype=sums.dtype).reshape(len(sums), sums.shape[1] + 1)
-    carries = sums.new_zeros(len(sums), sums.shape[1] + 1)
-    for place in range(sums.shape[1]):
-        carries[:, place + 1] = torch.div(sums[:, place] + carries[:, place], base, rounding_mode="floor")
-    return carries
-
-
-def length_of(number: int, base: int) -> int:
-    """Digits of a number in a base; zero has one."""
-    length = 1
-    while number >= base:
-        number //= base
-        length += 1
-    return length
-
-
-def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
-    """Digits of 64-bit integers, units first: [batch] to [batch, width]."""
-    filled = min(width, length_of(2**62, base))  # what 64 bits can hold; places above it are zero
-    powers = base ** torch.arange(filled, device=numbers.device)
-    digits = torch.div(numbers[:, None], powers, rounding_mode="floor") % base
-    return F.pad(digits, (0, width - filled))
-
-
-def first_of_each(rows: torch.Tensor) -> torch.Tensor:
-    """Indices of the first occurrence of each distinct row of digits, in order."""
-    packed = rows.to(torch.uint8).contiguous().numpy()
-    _, first = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True)
-    return torch.from_numpy(first).sort().values
-
-
-def distinct(operands: Operands) -> Operands:
-    """Each sample once, in order."""
-    first = first_of_each(torch.cat(operands, 1))
-    return tuple(operand[first] for operand in operands)
-
-
 class Task:
     """One arithmetic task in one base.
 
     A new task is a subclass with a `name` and a `label`, plus one `register` line. Results have at most one digit
-    more than the operands, which are padded by one. A task of two operands starts from `Addition` or `NByOne`
-    and sets `symbol`, one of `tokens.CHARACTERS`.
+    more than the operands, which are padded by one; with `spare = 0` inputs have their own lengths, as strings have. A
+    task of two operands starts from `Addition` or `NByOne` and sets `symbol`, one of `tokens.CHARACTERS`.
 
     Attributes:
         name: the task's name in code and on the command line.
@@ -125,10 +58,13 @@ class Task:
         symbol: the operator's character, if it has one.
         second_is_digit: the second operand is a single digit, however long the first is.
         minimum: the smallest number drawn.
+        spare: zeros that operands have beyond the longest number's digits, in training and in tests; 0: inputs have
+            their own lengths.
         answers_in_places: the answer has one digit for each place of a padded operand, as an output in one stream has.
         bases, default_base: those that its digits can have, and the one they have where none is asked for.
-        test_sets: those that it has (`testsets`).
+        in_rows: the output is in rows (`rows`).
         longest: the longest test that it has; 0 is no limit.
+        validation_batches: a validation has as many, since one input of a shape may be much easier than others.
         for_plain: of what its plain model is trained on, where that is not all that the others are, as arguments of
             `TrainingData`.
         first_layer_apart: in the first layer of its plain model every token sees itself alone, which leaves it to the
@@ -144,9 +80,11 @@ class Task:
     symbol = ""
     second_is_digit = False
     minimum = 0
+    spare = 1
     answers_in_places = True
-    test_sets = ("random", "hard", "unequal", "padded")
+    in_rows = False
     longest = 0
+    validation_batches = 1
     for_plain: dict = {}
     first_layer_apart = False
     bases = range(2, 17)
@@ -192,9 +130,62 @@ class Task:
         """Digits, in the task's own base, of the longest number of `length` digits in `length_base`."""
         return length
 
+    def width_at(self, length: int) -> int:
+        """Digits that operands of a test of this length are padded to."""
+        return self.digits_at(length) + self.spare
+
     def outputs_at(self, length: int) -> int:
         """Output tokens of a test of this length."""
-        return self.digits_at(length) + 2
+        return self.width_at(length) + 1
+
+    def operands_at(self, length: int) -> int:
+        """Operands of a test of this length."""
+        return self.operands
+
+    @property
+    def test_sets(self) -> tuple[str, ...]:
+        """The test sets that it has (`testsets`)."""
+        return tuple(TEST_SETS) if self.spare else ("random", "hard")
+
+    def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
+        """Operands of each kind of a test set, as digits, units first; at most so many samples over all kinds."""
+        return TEST_SETS[test_set](self, length, samples)
+
+    def count_random(self, length: int, samples: int) -> int:
+        """How many samples the `random` test set has of a length."""
+        return count_random(self, length, samples)
+
+    def training_width(self, numbers: str) -> int:
+        """The width that training takes where none is asked for: room for every operand and result."""
+        return max(self.train_length + self.spare, smallest_width(self, numbers))
+
+    def sampler(
+        self,
+        numbers: str,
+        width: int,
+        held_out: bool,
+        device: torch.device | str,
+        terms: int = 0,
+        shapes: str = "all",
+    ) -> Sampler:
+        """What draws operands for training, or for validation.
+
+        Raises:
+            ValueError: numbers, a width, terms or shapes that the task does not have.
+        """
+        check_not_in_rows(terms, shapes)
+        return Sampler(self, numbers, width, held_out, device)
+
+    def completed(self, operands: Operands, generator: torch.Generator) -> Operands:
+        """A training sample from its numbers, with what is not drawn from the training numbers."""
+        if not self.second_is_digit:
+            return operands
+        a = operands[0]
+        return a, torch.randint(self.base, (len(a), 1), generator=generator, device=a.device)
+
+    def largest_stream(self, width: int, form: str = "natural", terms: int = 0) -> Stream:
+        """The coordinates of the largest input that is trained on."""
+        return self.stream(width, form)
 
     def widths(self, width: int) -> tuple[int, ...]:
         """Digits of each operand when the first has `width`."""
@@ -272,7 +263,7 @@ class Task:
                 raise ValueError(
                     f"expected {self.syntax} with digits {alphabet[0]} to {alphabet[-1]}, got {got} in {text!r}"
                 )
-        width = max(len(operand) for operand in texts) + 1
+        width = max(len(operand) for operand in texts) + self.spare
         widths = self.widths(width)
         if len(texts) == 2 and widths[1] < len(texts[1]):
             raise ValueError(f"expected a single-digit second operand, got {texts[1]!r} in {text!r}")
@@ -282,7 +273,9 @@ class Task:
         )
 
     def widened(self, operands: Operands, width: int) -> Operands:
-        """Operands padded with zeros to at least `width` digits, each [batch, digits]."""
+        """Operands padded with zeros to at least `width` digits, each [batch, digits]; own lengths stay as they are."""
+        if not self.spare:
+            return operands
         widths = self.widths(max(operands[0].shape[1], width))
         return tuple(F.pad(a, (0, max(0, w - a.shape[1]))) for a, w in zip(operands, widths, strict=True))
 
@@ -306,6 +299,16 @@ class Task:
     def read(self, output: str) -> str:
         """What a person reads off an output's text (digits units first, up to the end token)."""
         return output.partition("&")[0][::-1].lstrip("0") or "0"
+
+
+def check_not_in_rows(terms: int, shapes: str) -> None:
+    """Refuse what only products and sums in rows have.
+
+    Raises:
+        ValueError: terms, or shapes other than all.
+    """
+    if (terms, shapes) != (0, "all"):
+        raise ValueError(f"terms and shapes are for products and sums in rows, got {terms} and {shapes!r}")
 
 
 def _tokens(digits: torch.Tensor) -> torch.Tensor:

@@ -42,21 +42,22 @@ import random
 from collections.abc import Callable
 from functools import lru_cache
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import torch
 
-from abcnb.four_in_one import FourInOne
-from abcnb.numbers import NUMBERS, intervals, numbers_of_length, random_digits, split_numbers
-from abcnb.row_numbers import row_cases
-from abcnb.rows import RowTask
-from abcnb.tasks import LARGEST, Operands, Task, digits_of, distinct, first_of_each, get_task, length_of
+from abcnb.digits import Operands, digits_of, distinct, first_of_each, length_of
+from abcnb.numbers import LARGEST, NUMBERS, intervals, numbers_of_length, random_digits, split_numbers
+
+if TYPE_CHECKING:
+    from abcnb.tasks import Task
 
 HARD_SAMPLES = 1000
 MANY = 60  # digits of which there are more numbers, in any base, than samples can be asked for
 MORE_ZEROS = 20  # the most leading zeros that `padded` adds
 
 
-def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
+def random_operands(task: "Task", length: int, samples: int = 10_000) -> Operands:
     """The `random` test set: distinct samples whose operands have exactly `length` digits.
 
     min(10^L − 10^(L−1), samples) of them, or all where a base has fewer, seeded by task and length alone, so that
@@ -65,7 +66,7 @@ def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
     digit. Parity measures length in decimal digits and is handed the bits.
 
     Returns:
-        Operands as digits, units first, padded to `digits_at(length) + 1`.
+        Operands as digits, units first, padded to `width_at(length)`.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "random")
@@ -74,24 +75,24 @@ def random_operands(task: Task, length: int, samples: int = 10_000) -> Operands:
     total = math.prod(len(pool) for pool in pools)
     if pools and total <= 4 * count:
         rows = _pick(pools, torch.randperm(total, generator=generator)[:count])
-        return _split_rows(task, rows, task.digits_at(length) + 1)
+        return _split_rows(task, rows, length)
     rows = _draw_rows(task, length, count, pools, generator)
     while True:
         # One sample is a row of all its operands' digits, so that distinct samples are distinct rows.
         rows = rows[first_of_each(rows)]
         if len(rows) >= count:
-            return _split_rows(task, rows[:count], task.digits_at(length) + 1)
+            return _split_rows(task, rows[:count], length)
         rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
 
 
-def count_random(task: Task, length: int, samples: int) -> int:
+def count_random(task: "Task", length: int, samples: int) -> int:
     """How many samples `random_operands` returns, without making them where that is known."""
     if _numbers_are_few(task, length):
         return len(random_operands(task, length, samples)[0])
     return _most_samples(task, length, samples)
 
 
-def _most_samples(task: Task, length: int, samples: int) -> int:
+def _most_samples(task: "Task", length: int, samples: int) -> int:
     if length > MANY:
         return samples
     most = min(samples, 10**length - 10 ** (length - 1))
@@ -101,12 +102,12 @@ def _most_samples(task: Task, length: int, samples: int) -> int:
     return min(most, math.prod((base - 1) * base ** (n - 1) if n > 1 else base for n in task.widths(length)))
 
 
-def _numbers_are_few(task: Task, length: int) -> bool:
+def _numbers_are_few(task: "Task", length: int) -> bool:
     """Whether the numbers of a length can be listed: none is larger than those of training."""
     return length <= MANY and task.length_base**length - 1 <= LARGEST
 
 
-def check_test_request(length: int, samples: int, test_set: str = "random", task: Task | None = None) -> None:
+def check_test_request(length: int, samples: int, test_set: str = "random", task: "Task | None" = None) -> None:
     """Refuse a test set without digits or samples, or one that the task does not have."""
     if task is not None and test_set not in task.test_sets:
         raise ValueError(
@@ -118,13 +119,13 @@ def check_test_request(length: int, samples: int, test_set: str = "random", task
         )
 
 
-def seeded_generator(task: Task, length: int, test_set: str) -> torch.Generator:
+def seeded_generator(task: "Task", length: int, test_set: str) -> torch.Generator:
     """The generator of a test set: the same for every method."""
     seed = random.Random(f"{task.name} {task.base} {length} {test_set}").getrandbits(60)
     return torch.Generator().manual_seed(seed)
 
 
-def _pools(task: Task, length: int) -> list[torch.Tensor]:
+def _pools(task: "Task", length: int) -> list[torch.Tensor]:
     """All digits that each operand may have, [numbers, digits]; empty where there are too many to list."""
     if not _numbers_are_few(task, length):
         return []
@@ -145,7 +146,7 @@ def _pick(pools: list[torch.Tensor], codes: torch.Tensor) -> torch.Tensor:
 
 
 def _draw_rows(
-    task: Task, length: int, count: int, pools: list[torch.Tensor], generator: torch.Generator
+    task: "Task", length: int, count: int, pools: list[torch.Tensor], generator: torch.Generator
 ) -> torch.Tensor:
     """`count` rows of operand digits, [count, sum of operand lengths], perhaps with repetitions."""
     if pools:
@@ -169,10 +170,11 @@ def _bits_of_random_decimals(length: int, bits: int, count: int, generator: torc
     return (ascii_bits - ord("0")).long().flip(1)
 
 
-def _split_rows(task: Task, rows: torch.Tensor, width: int) -> Operands:
+def _split_rows(task: "Task", rows: torch.Tensor, length: int) -> Operands:
     """Cut rows into operands and pad each with zeros on its most significant side."""
-    lengths = [width - 1, rows.shape[1] - (width - 1)]
-    return task.widened(rows.split(lengths[: task.operands], dim=1), width)
+    digits = task.digits_at(length)
+    lengths = [digits, rows.shape[1] - digits]
+    return task.widened(rows.split(lengths[: task.operands], dim=1), task.width_at(length))
 
 
 def _complement(
@@ -235,7 +237,7 @@ _PAIRS = {
 }
 
 
-def hard_cases(task: Task, length: int, samples: int = HARD_SAMPLES) -> dict[str, Operands]:
+def hard_cases(task: "Task", length: int, samples: int = HARD_SAMPLES) -> dict[str, Operands]:
     """The `hard` test set by kind, seeded by task and length; samples are distinct within a kind.
 
     Numbers of up to six digits may be among those of training.
@@ -246,7 +248,7 @@ def hard_cases(task: Task, length: int, samples: int = HARD_SAMPLES) -> dict[str
         samples: over all kinds, each an equal part of at least one; a kind with fewer distinct samples has those.
 
     Returns:
-        For each kind the operands as digits, units first, padded to `digits_at(length) + 1`.
+        For each kind the operands as digits, units first, padded to `width_at(length)`.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "carry")  # the name that the committed samples were drawn under
@@ -262,18 +264,18 @@ def hard_cases(task: Task, length: int, samples: int = HARD_SAMPLES) -> dict[str
         else:
             digits = torch.randint(task.base, (count, 1), generator=generator)
             operands = (operands, digits)[: task.operands]
-        cases[kind] = task.widened(distinct(operands), width + 1)
+        cases[kind] = task.widened(distinct(operands), task.width_at(length))
     return cases
 
 
-def unequal_operands(task: Task, length: int, samples: int = 1000) -> Operands:
+def unequal_operands(task: "Task", length: int, samples: int = 1000) -> Operands:
     """The `unequal` test set: numbers of one to `length` digits, every number of digits as likely as any other.
 
     At most `samples` of them, all distinct, so that there are fewer of the shortest; seeded by task and length. N×1's
     second operand is any digit.
 
     Returns:
-        Operands as digits, units first, padded to `digits_at(length) + 1`.
+        Operands as digits, units first, padded to `width_at(length)`.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "unequal")
@@ -281,10 +283,10 @@ def unequal_operands(task: Task, length: int, samples: int = 1000) -> Operands:
     operands = [_any_length(task, samples, width, generator) for _ in range(task.operands)]
     if task.second_is_digit:
         operands[1] = torch.randint(task.base, (samples, 1), generator=generator)
-    return task.widened(distinct(tuple(operands)), width + 1)
+    return task.widened(distinct(tuple(operands)), task.width_at(length))
 
 
-def _any_length(task: Task, count: int, width: int, generator: torch.Generator) -> torch.Tensor:
+def _any_length(task: "Task", count: int, width: int, generator: torch.Generator) -> torch.Tensor:
     """Digits of numbers whose number of digits is drawn evenly up to `width`, [count, width]."""
     shortest = length_of(task.minimum, task.base)
     digits = torch.randint(shortest, width + 1, (count, 1), generator=generator)
@@ -296,7 +298,7 @@ def _any_length(task: Task, count: int, width: int, generator: torch.Generator) 
     return torch.where(digits == shortest, digits_of(small, width, task.base), numbers)
 
 
-def padded_cases(task: Task, length: int, samples: int = 1000) -> dict[str, Operands]:
+def padded_cases(task: "Task", length: int, samples: int = 1000) -> dict[str, Operands]:
     """The `padded` test set: numbers drawn as for `random`, behind one to twenty more zeros; seeded by task and length.
 
     Args:
@@ -305,15 +307,15 @@ def padded_cases(task: Task, length: int, samples: int = 1000) -> dict[str, Oper
         samples: over all kinds, each an equal part of at least one; distinct within a kind.
 
     Returns:
-        For each number of zeros the operands as digits, units first, padded to `digits_at(length) + 1` and by so many.
+        For each number of zeros the operands as digits, units first, padded to `width_at(length)` and by so many.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "padded")
-    pools, width = _pools(task, length), task.digits_at(length) + 1
+    pools, width = _pools(task, length), task.width_at(length)
     cases = {}
     for zeros in range(1, MORE_ZEROS + 1):
         rows = _draw_rows(task, length, max(1, samples // MORE_ZEROS), pools, generator)
-        operands = _split_rows(task, rows[first_of_each(rows)], width)
+        operands = _split_rows(task, rows[first_of_each(rows)], length)
         cases[f"{zeros} zero{'s' if zeros > 1 else ''}"] = task.widened(operands, width + zeros)
     return cases
 
@@ -323,7 +325,7 @@ def _one_kind(draw: Callable[..., Operands], name: str) -> Callable[..., dict[st
 
 
 # Each by its name: called with a task, a length and the most samples, it returns operands by kind.
-TEST_SETS: dict[str, Callable[[Task, int, int], dict[str, Operands]]] = {
+TEST_SETS: dict[str, Callable[["Task", int, int], dict[str, Operands]]] = {
     "random": _one_kind(random_operands, "random"),
     "hard": hard_cases,
     "unequal": _one_kind(unequal_operands, "unequal"),
@@ -331,27 +333,24 @@ TEST_SETS: dict[str, Callable[[Task, int, int], dict[str, Operands]]] = {
 }
 
 
-def test_cases(task: Task, length: int, samples: int, test_set: str) -> dict[str, Operands]:
-    """Operands of each kind of a test set, as digits, units first; of `four-in-one` the kinds of each of its tasks.
+def test_cases(task: "Task", length: int, samples: int, test_set: str) -> dict[str, Operands]:
+    """Operands of each kind of a test set, as digits, units first.
 
     Raises:
         ValueError: a test set that the task does not have, or a length or sample count below 1.
     """
     check_test_request(length, samples, test_set, task)
-    if isinstance(task, RowTask):
-        return row_cases(task, length, samples, test_set, seeded_generator(task, length, test_set))
-    if isinstance(task, FourInOne):
-        share = max(1, samples // len(task.parts))
-        cases = {name: test_cases(get_task(name), length, share, test_set) for name in task.parts}
-        return {
-            f"{name}, {kind}": task.of(name, operands) for name in cases for kind, operands in cases[name].items()
-        }
-    return TEST_SETS[test_set](task, length, samples)
+    return task.cases(test_set, length, samples)
 
 
 @lru_cache(maxsize=4096)
-def sample_count(task: Task, length: int, samples: int, test_set: str) -> int:
+def sample_count(task: "Task", length: int, samples: int, test_set: str) -> int:
     """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
-    if test_set == "random" and not isinstance(task, (RowTask, FourInOne)):
-        return count_random(task, length, samples)
-    return sum(len(operands[0]) for operands in test_cases(task, length, samples, test_set).values())
+    if test_set == "random":
+        return task.count_random(length, samples)
+    return total(test_cases(task, length, samples, test_set))
+
+
+def total(cases: dict[str, Operands]) -> int:
+    """Samples of all kinds."""
+    return sum(len(operands[0]) for operands in cases.values())

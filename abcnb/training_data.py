@@ -1,57 +1,22 @@
 """Training and validation batches of a task."""
 
 import random
+from typing import Protocol
 
 import torch
 
 from abcnb.coordinates import Stream, in_one
+from abcnb.digits import Operands
 from abcnb.machine import pick_device
-from abcnb.nested import TREES, NestedLists, TreeSampler
-from abcnb.numbers import Sampler, training_width
-from abcnb.row_numbers import RowSampler
-from abcnb.rows import RowTask
 from abcnb.tasks import Batch, Task, get_task
 
 WIDEST = 10_000  # digits that operands are padded to; training would not fit long before
 
 
-def width_of(task: Task, numbers: str) -> int:
-    """The width that training takes where none is asked for."""
-    return task.train_length if isinstance(task, RowTask) else training_width(task, numbers)
+class Sampler(Protocol):
+    """What draws operands."""
 
-
-def sampler_of(
-    task: Task,
-    numbers: str,
-    width: int,
-    held_out: bool = False,
-    device: torch.device | str = "cpu",
-    terms: int = 0,
-    shapes: str = "all",
-) -> Sampler | RowSampler | TreeSampler:
-    """What draws a task's operands.
-
-    Raises:
-        ValueError: numbers, a width, terms or shapes that the task does not have.
-    """
-    if isinstance(task, RowTask) and not isinstance(task, NestedLists):
-        return RowSampler(task, width, held_out, device, numbers, terms, shapes)
-    if (terms, shapes) != (0, "all"):
-        raise ValueError(f"terms and shapes are for products and sums in rows, got {terms} and {shapes!r}")
-    if not isinstance(task, NestedLists):
-        return Sampler(task, numbers, width, held_out, device)
-    if numbers != "even":
-        raise ValueError(f"expected numbers 'even' for {task.name}, got {numbers!r}")
-    return TreeSampler(task, width, held_out)
-
-
-def largest_stream(task: Task, width: int, form: str, terms: int = 0) -> Stream:
-    """The coordinates of the largest input that is trained on.
-
-    Raises:
-        ValueError: a form that the task does not have.
-    """
-    return task.stream(task.largest_shape(width, terms) if isinstance(task, RowTask) else width, form)
+    def draw(self, batch: int, generator: torch.Generator) -> Operands: ...
 
 
 class TrainingData:
@@ -97,13 +62,13 @@ class TrainingData:
             raise ValueError(f"expected a width of at most {WIDEST:,} digits, got {width:,}")
         self.numbers, self.form = numbers, form
         self.device = pick_device(device) if isinstance(device, str) else device
-        self.width = width or width_of(self.task, numbers)
+        self.width = width or self.task.training_width(numbers)
         self._is_default = (width, terms, shapes) == (0, 0, "all")
         self._train, self._held_out = (
-            sampler_of(self.task, numbers, self.width, held_out, self.device, terms, shapes)
+            self.task.sampler(numbers, self.width, held_out, self.device, terms, shapes)
             for held_out in (False, True)
         )
-        largest = largest_stream(self.task, self.width, form, terms)
+        largest = self.task.largest_stream(self.width, form, terms)
         self.one_stream = one_stream or not largest.source
         self.stream = in_one(largest) if self.one_stream else largest
         self._streams: dict[Stream, Stream] = {}
@@ -123,7 +88,7 @@ class TrainingData:
             return self
         return TrainingData(self.task, self.numbers, form=self.form, device=self.device, **self.task.for_plain)
 
-    def _batch(self, sampler: Sampler | RowSampler | TreeSampler, size: int, generator: torch.Generator) -> Batch:
+    def _batch(self, sampler: Sampler, size: int, generator: torch.Generator) -> Batch:
         batch = self.task.batch(sampler.draw(size, generator), self.form)
         if batch.stream not in self._streams:  # kept on the device: copied at every step they would make it wait
             stream = in_one(batch.stream) if self.one_stream else batch.stream
@@ -140,7 +105,7 @@ class TrainingData:
         They are one batch; of lists in lists one for each of several trees, since one tree alone may be much easier or
         harder than the others.
         """
-        parts = min(size, TREES) if isinstance(self.task, NestedLists) else 1
+        parts = min(size, self.task.validation_batches)
         return [self._batch(self._held_out, size // parts, generator) for _ in range(parts)]
 
 

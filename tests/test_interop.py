@@ -6,7 +6,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from abcnb.calibration import calibrate_attention
 from abcnb.coordinates import in_one
-from abcnb.interop import TokenRule, averaged, dense_mask, flex, record_attention
+from abcnb.yours.pytorch import TokenRule, averaged, dense_mask, flex, record_attention
 from abcnb.lines import Line, LineBias, windows
 from abcnb.tasks import get_task
 from abcnb.tokens import IDS, encode

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from abcnb.digits import digits_of
 from abcnb.numbers import Sampler, numbers_of_length, split_numbers
-from abcnb.tasks import digits_of, get_task
+from abcnb.tasks import get_task
 from abcnb.tokens import decode
 from abcnb.training_data import TrainingData
 
@@ -61,11 +62,7 @@ def test_numbers_of_length():
 
 @pytest.mark.parametrize(
     "name, kind",
-    [
-        (name, kind)
-        for name in ("addition", "successor", "n-by-1")
-        for kind in ("uniform", "even", "bucketed", "mixed")
-    ]
+    [(name, kind) for name in ("addition", "successor", "n-by-1") for kind in ("uniform", "even", "bucketed")]
     + [("addition", "carry")],
 )
 def test_training_numbers_are_never_held_out_nor_too_large(name, kind, held_out):
@@ -76,7 +73,7 @@ def test_training_numbers_are_never_held_out_nor_too_large(name, kind, held_out)
         assert not numbers & held_out
 
 
-@pytest.mark.parametrize("kind", ["uniform", "even", "bucketed", "mixed", "carry"])
+@pytest.mark.parametrize("kind", ["uniform", "even", "bucketed", "carry"])
 def test_held_out_draws_are_only_held_out(kind, held_out):
     for operand in Sampler(get_task("addition"), kind, 8, held_out=True).draw(5_000, generator()):
         assert set(integers(operand)) <= held_out
@@ -139,18 +136,6 @@ def test_uniform_mostly_draws_six_digits():
     assert share[7] == pytest.approx(0.046, abs=0.01)
 
 
-def test_mixed_draws_half_of_the_samples_as_each():
-    """Both operands long in 0.82 of `uniform` samples (0.905²: six digits or seven) and 1/36 of `even` ones."""
-    both = {}
-    for kind in ("uniform", "even", "mixed"):
-        a, b = Sampler(get_task("addition"), kind, 8).draw(20_000, generator())
-        both[kind] = ((lengths(a) >= 6) & (lengths(b) >= 6)).float().mean().item()
-    assert both["uniform"] == pytest.approx(0.905**2, abs=0.02)
-    assert both["even"] == pytest.approx(1 / 36, abs=0.01)
-    # were the operands drawn each for itself, it would be the square of the mean share, about 0.29
-    assert both["mixed"] == pytest.approx((0.905**2 + 1 / 36) / 2, abs=0.02)
-
-
 def test_bucketed_draws_one_shape_a_batch_and_pads_to_the_longest():
     """3600 batches over 36 pairs of lengths: χ² with 35 degrees of freedom stays below 80 with chance 0.9999."""
     sampler, draws = Sampler(get_task("addition"), "bucketed", 7), generator()
@@ -211,7 +196,7 @@ def test_carry_builds_three_of_ten_samples():
 def test_sampler_errors():
     addition = get_task("addition")
     with pytest.raises(
-        ValueError, match="expected training numbers among uniform, even, bucketed, mixed, carry, long, got 'odd'"
+        ValueError, match="expected training numbers among uniform, even, bucketed, carry, long, got 'odd'"
     ):
         Sampler(addition, "odd", 7)
     with pytest.raises(ValueError, match="'carry' numbers are for addition, got the task 'successor'"):
@@ -236,7 +221,7 @@ def test_sampler_errors():
         ("successor", "even", 16, 5),
         ("addition", "even", 2, 20),
         # 2^20 + 2^20 has 22 bits
-        ("addition", "mixed", 2, 21),
+        ("addition", "uniform", 2, 21),
     ],
 )
 def test_a_width_without_room_for_the_result_is_refused(name, kind, base, width):

@@ -217,8 +217,8 @@ def test_test_sets_are_repeatable_distinct_and_of_their_length(task, length):
 
 
 def test_numbers_of_other_kinds_are_refused():
-    with pytest.raises(ValueError, match="expected numbers among even, repeated for many-addition, got 'mixed'"):
-        TrainingData("many-addition", "mixed")
+    with pytest.raises(ValueError, match="expected numbers among even, repeated for many-addition, got 'uniform'"):
+        TrainingData("many-addition", "uniform")
 
 
 def test_hard_cases_by_hand():

@@ -7,20 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from abcnb.digits import FEW_SAMPLES, digits_of, first_of_each, length_of, propagate_carries
 from abcnb.numbers import Sampler
 from abcnb.study.cost import training_flops
 from abcnb.study.methods import experiment
-from abcnb.tasks import (
-    FEW_SAMPLES,
-    TASKS,
-    Task,
-    digits_of,
-    first_of_each,
-    get_task,
-    length_of,
-    propagate_carries,
-    register,
-)
+from abcnb.tasks import TASKS, Task, get_task, register
 from abcnb.testsets import random_operands
 from abcnb.tokens import decode
 

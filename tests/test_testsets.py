@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abcnb.digits import length_of
 from abcnb.numbers import split_numbers
-from abcnb.tasks import TASKS, get_task, length_of
+from abcnb.tasks import TASKS, get_task
 from abcnb.testsets import (
     HARD_SAMPLES,
     TEST_SETS,

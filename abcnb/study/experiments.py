@@ -18,7 +18,7 @@ from abcnb.configs import LoRAConfig, ModelConfig, TrainingConfig, check_types
 from abcnb.coordinates import Stream, in_one
 from abcnb.lines import check_window
 from abcnb.tasks import Task, get_task
-from abcnb.training_data import WIDEST, TrainingData, largest_stream, sampler_of, width_of
+from abcnb.training_data import WIDEST, TrainingData
 
 BIASES = (
     "none", "own-token", "alibi", "alibi-cross", "alibi-right", "alibi-places", "window", "algorithm1", "by-hand",
@@ -46,7 +46,7 @@ class WindowConfig:
 @lru_cache(maxsize=256)  # a sampler takes milliseconds to make, and sweeps have thousands of experiments
 def _check_numbers(task: Task, numbers: str, width: int, terms: int, shapes: str) -> None:
     """Refuse training numbers that the task does not have, as their sampler does."""
-    sampler_of(task, numbers, width, terms=terms, shapes=shapes)
+    task.sampler(numbers, width, False, "cpu", terms, shapes)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Experiment:
     @property
     def train_width(self) -> int:
         """Digits that operands are padded to in training."""
-        return self.width or width_of(self.get_task(), self.train_numbers)
+        return self.width or self.get_task().training_width(self.train_numbers)
 
     def data(self, device: torch.device | str = "cpu") -> TrainingData:
         """What it is trained on, made on a device."""
@@ -200,7 +200,7 @@ class Experiment:
     @property
     def stream(self) -> Stream:
         """The coordinates of the largest input that it is trained on, as its architecture has them."""
-        return self.stream_of(largest_stream(self.get_task(), self.train_width, self.form, self.terms))
+        return self.stream_of(self.get_task().largest_stream(self.train_width, self.form, self.terms))
 
     def stream_of(self, stream: Stream) -> Stream:
         """The coordinates of an input of its task, as its architecture has them."""

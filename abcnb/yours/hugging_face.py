@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from abcnb.calibration import AveragedAttention
-from abcnb.interop import PromptApart, TokenRule, averaged, dense_mask, stream_of_prompt
+from abcnb.yours.pytorch import PromptApart, TokenRule, averaged, dense_mask, stream_of_prompt
 from abcnb.lines import LineBias
 
 _ATTACHED = "_abcnb_lines"

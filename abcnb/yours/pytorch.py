@@ -5,7 +5,7 @@
     lines         `calibration.calibrate_attention`, or by hand (`lines.LineBias`, `lines.by_hand`)
     masks         `dense_mask` for additive masks, `flex` for FlexAttention
 
-Decoders of Hugging Face transformers: `hugging_face`. Nothing else in the library imports either.
+Decoders of Hugging Face transformers: `hugging_face`.
 """
 
 from collections.abc import Iterator, Sequence

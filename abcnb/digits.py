@@ -1,0 +1,74 @@
+"""Numbers as digits: units first, [batch, width], so that column p is place p."""
+
+from itertools import accumulate
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+FEW_SAMPLES = 50  # up to this many samples, Python integers are faster than tensors
+Operands = tuple[torch.Tensor, ...]
+
+
+def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
+    """Digits of a number given as per-place sums.
+
+    Args:
+        sums: [batch, width] integers of any size, units first; negative sums borrow.
+        base: the base of the digits.
+
+    Returns:
+        [batch, width] digits.
+
+    Raises:
+        ValueError: a negative number, or one of more than `width` digits (on a GPU, where to ask would make every
+            training step wait, digits modulo base**width instead).
+    """
+    carries = _carries(sums, base)
+    if sums.device.type == "cpu" and carries[:, -1].any():
+        raise ValueError(
+            f"expected results from 0 to {base}**{sums.shape[1]} - 1, which fit the operands' width, got a "
+            f"{'negative' if (carries[:, -1] < 0).any() else 'larger'} one"
+        )
+    return sums + carries[:, :-1] - base * carries[:, 1:]
+
+
+def _carries(sums: torch.Tensor, base: int) -> torch.Tensor:
+    """What each place is handed by the one below it, and what the last hands on, [batch, width + 1]."""
+    if sums.device.type == "cpu" and len(sums) < FEW_SAMPLES:
+        rows = [accumulate(row, lambda carry, total: (carry + total) // base, initial=0) for row in sums.tolist()]
+        return torch.tensor([list(row) for row in rows], dtype=sums.dtype).reshape(len(sums), sums.shape[1] + 1)
+    carries = sums.new_zeros(len(sums), sums.shape[1] + 1)
+    for place in range(sums.shape[1]):
+        carries[:, place + 1] = torch.div(sums[:, place] + carries[:, place], base, rounding_mode="floor")
+    return carries
+
+
+def length_of(number: int, base: int) -> int:
+    """Digits of a number in a base; zero has one."""
+    length = 1
+    while number >= base:
+        number //= base
+        length += 1
+    return length
+
+
+def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
+    """Digits of 64-bit integers: [batch] to [batch, width]."""
+    filled = min(width, length_of(2**62, base))  # what 64 bits can hold; places above it are zero
+    powers = base ** torch.arange(filled, device=numbers.device)
+    digits = torch.div(numbers[:, None], powers, rounding_mode="floor") % base
+    return F.pad(digits, (0, width - filled))
+
+
+def first_of_each(rows: torch.Tensor) -> torch.Tensor:
+    """Indices of the first occurrence of each distinct row of digits, in order."""
+    packed = rows.to(torch.uint8).contiguous().numpy()
+    _, first = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True)
+    return torch.from_numpy(first).sort().values
+
+
+def distinct(operands: Operands) -> Operands:
+    """Each sample once, in order."""
+    first = first_of_each(torch.cat(operands, 1))
+    return tuple(operand[first] for operand in operands)

@@ -1,0 +1,1 @@
+"""Lines in models of other people. Nothing else in the library imports this room."""
