@@ -6,7 +6,7 @@ they know nothing of files of results (`study`) or of what is shown (`show`). Ea
 
 from typing import TYPE_CHECKING
 
-from abcnb import four_in_one, nested  # noqa: F401  they register their tasks
+from abcnb import four_in_one, nested, rivals  # noqa: F401  they register tasks and position schemes
 from abcnb.calibration import Calibration
 from abcnb.configs import ModelConfig, TrainingConfig
 from abcnb.evaluation import Score

@@ -4,21 +4,7 @@ import inspect
 import math
 from dataclasses import dataclass, fields
 
-from abcnb.biases import CROSS_DISTANCES
-from abcnb.indexed_positions import Abacus, Coupled, CoupledRows, Kinds, Learned, Randomized
-from abcnb.positions import (
-    T5,
-    Biased,
-    CyclicColumns,
-    Fire,
-    Kerple,
-    NoPositions,
-    Positions,
-    Relative,
-    RelativeSelf,
-    Rotary,
-    Sinusoidal,
-)
+from abcnb.positions import SCHEMES, Positions
 
 
 def check_types(config: object) -> None:
@@ -46,23 +32,7 @@ def check_types(config: object) -> None:
 
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
-SCHEMES: dict[str, type[Positions]] = {
-    "none": NoPositions,
-    "sinusoidal": Sinusoidal,
-    "cyclic-columns": CyclicColumns,
-    "rotary": Rotary,
-    "relative": Relative,
-    "relative-self": RelativeSelf,
-    "learned": Learned,
-    "randomized": Randomized,
-    "abacus": Abacus,
-    "coupled": Coupled,
-    "t5": T5,
-    "kerple": Kerple,
-    "fire": Fire,
-    "kinds": Kinds,
-    "coupled-rows": CoupledRows,
-}
+CROSS_DISTANCES = ("left", "right", "places")  # `rivals.distances`
 
 
 @dataclass(frozen=True)
@@ -77,7 +47,7 @@ class ModelConfig:
             parameter of that name, and explained there.
         period: of the cyclic scheme.
         relative_clip: of the relative schemes.
-        cross_distance, own_bias_per_layer: of the schemes that go by distance (`distance_biases`).
+        cross_distance, own_bias_per_layer: of the schemes that go by distance (`rivals.distances`).
         rotary_width: of the rotary scheme.
         max_position: of the learned, randomized, abacus and coupled schemes.
         architecture: `encoder-decoder`, or `decoder-only`: input and output in one causal stream.
@@ -109,7 +79,7 @@ class ModelConfig:
             raise ValueError(f"expected d_model to be a multiple of 2 × {self.heads} heads, got {self.d_model}")
         if self.decoder_layers < 1 or self.encoder_layers < 0 or self.d_ff < 1:
             raise ValueError(f"expected at least 1 decoder layer, 0 encoder layers and d_ff 1, got {self}")
-        if self.encoder_layers and issubclass(SCHEMES[self.position], Biased):
+        if self.encoder_layers and SCHEMES[self.position].biased:
             raise ValueError(f"expected no encoder layers with {self.position!r}, which has no bias for them")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"expected a dropout in [0, 1), got {self.dropout}")
@@ -159,8 +129,7 @@ def read_by(scheme: type[Positions]) -> list[str]:
     return [name for name in inspect.signature(scheme).parameters if name in names]
 
 
-# The fields of `ModelConfig` that position schemes alone read.
-OF_SCHEMES = set().union(*map(read_by, SCHEMES.values())) - {"d_model", "heads", "decoder_layers"}
+OF_SCHEMES = ("period", "relative_clip", "rotary_width", "max_position", "cross_distance", "own_bias_per_layer")
 
 
 @dataclass(frozen=True)

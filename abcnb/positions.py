@@ -1,17 +1,7 @@
-"""Position schemes: how a model is told where a token stands. One class a scheme; `model_config.SCHEMES` has them
-by name, and `indexed_positions` those with a learned vector for each index.
+"""Position schemes: how a model is told where a token stands. One class a scheme; `SCHEMES` has them by name.
 
-A scheme overrides what it needs of `Positions` and nothing else:
-
-    vectors          what is added to the embeddings         sinusoidal, cyclic, indexed schemes, kinds, coupled-rows
-    turn, angles     a change of queries and keys            rotary
-    biases           biases with parameters                  T5, KERPLE, FIRE
-    relative         vectors met by the query in one layer   Shaw
-    coordinates      what `relative` takes distances from    Shaw
-    draw             what training draws anew for a batch    randomized, abacus and coupled schemes
-
-Its constructor's parameters are the fields of `ModelConfig` that it reads. ALiBi learns nothing: it is a plain
-bias (`distance_biases`), handed to the model like a `LineBias`.
+A scheme overrides what it needs of `Positions` and nothing else; its constructor's parameters are the fields of
+`ModelConfig` that it reads. Here are no positions, the paper's and kinds of steps; `rivals` has those of other papers.
 """
 
 import math
@@ -19,7 +9,6 @@ import math
 import torch
 from torch import nn
 
-from abcnb.biases import FireBias, KerpleBias, RelativeKeys, T5Bias, coordinates
 from abcnb.coordinates import Columns, Stream
 
 
@@ -67,7 +56,7 @@ class Positions(nn.Module):
         """What `relative` takes the distance of each source column from, [columns]."""
         return columns.index
 
-    def relative(self, d_head: int, crossing: bool) -> RelativeKeys | None:
+    def relative(self, d_head: int, crossing: bool) -> nn.Module | None:
         """The relative vectors of one attention; `crossing` where it attends to the source."""
         return None
 
@@ -123,129 +112,28 @@ class CyclicColumns(Positions):
         return sinusoid(phases, self.d_model)
 
 
-class Rotary(Positions):
-    """RoPE: queries and keys are turned by their column or step number, in self- and cross-attention.
+class Kinds(Positions):
+    """A learned vector for the kind of step that a token makes (`stream`), and one for the prompt: no positions.
 
     Args:
-        rotary_width: position interpolation: above this width indices are scaled down to its range; 0 never scales.
-
-    Source: Su et al., RoFormer, equation 34; Chen et al. 2023, equation 4, without their fine-tuning on longer
-    inputs.
+        d_model: size of the vectors.
     """
 
-    absolute = False
-    in_streams = True
+    in_streams = only_in_streams = True
+    MOST = 8  # kinds of steps that there is a vector for
 
-    def __init__(self, rotary_width: int = 0):
+    def __init__(self, d_model: int):
         super().__init__()
-        self.rotary_width = rotary_width
+        self.table = nn.Embedding(self.MOST + 1, d_model)
 
-    def angles(self, columns):
-        width = columns.stream.width
-        if not 0 < self.rotary_width < width:
-            return columns.index
-        return columns.index * (self.rotary_width / width)
-
-    def turn(self, x, index):
-        return rotate(x, index)
+    def vectors(self, columns, draw=0):
+        kind, _, _ = columns.stream.steps_at(columns.index)
+        return self.table(kind + 1)
 
 
-def rotate(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Turn each pair (x_k, x_{k + d/2}) of [..., n, d] by the angle index · 10000^(−2k/d)."""
-    half = x.shape[-1] // 2
-    rate = torch.exp(torch.arange(half, device=x.device) * (-math.log(10000.0) / half))
-    angle = index[:, None] * rate
-    cos, sin = angle.cos(), angle.sin()
-    first, second = x[..., :half], x[..., half:]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
-
-
-class RelativeSelf(Positions):
-    """Shaw's learned vectors for the clipped distance, in self-attention, as published.
-
-    Args:
-        relative_clip: largest distance told apart.
-
-    Source: Shaw et al. 2018 (`distance_biases.RelativeKeys`).
-    """
-
-    absolute = False
-    in_streams = True
-
-    def __init__(self, relative_clip: int):
-        super().__init__()
-        self.relative_clip = relative_clip
-
-    def relative(self, d_head, crossing):
-        return None if crossing else RelativeKeys(d_head, self.relative_clip)
-
-
-class Relative(RelativeSelf):
-    """The same in self- and cross-attention.
-
-    Args:
-        relative_clip: largest distance told apart.
-        cross_distance: what the distance is taken from in cross-attention (`distance_biases`).
-    """
-
-    def __init__(self, relative_clip: int, cross_distance: str):
-        super().__init__(relative_clip)
-        self.cross_distance = cross_distance
-
-    def relative(self, d_head, crossing):
-        return RelativeKeys(d_head, self.relative_clip, structural=crossing and self.cross_distance == "places")
-
-    def coordinates(self, columns):
-        return coordinates(columns, self.cross_distance)
-
-
-# --- a learned bias of the distance
-
-
-class Biased(Positions):
-    """Schemes that are a learned bias of the distance: one for self-attention, another for cross-attention.
-
-    Args:
-        heads: number of heads.
-        decoder_layers: number of layers.
-        cross_distance: what the distance is taken from in cross-attention (`distance_biases`).
-        own_bias_per_layer: each layer has biases of its own, as in FIRE; otherwise all layers share them, as in
-            T5, FIRE-S and the published code of KERPLE.
-    """
-
-    absolute = False
-    biased = True
-    in_streams = True
-    kind: type[nn.Module]
-
-    def __init__(self, heads: int, decoder_layers: int, cross_distance: str, own_bias_per_layer: bool):
-        super().__init__()
-
-        def made(**choices) -> nn.Module:
-            if own_bias_per_layer:
-                return nn.ModuleList(self.kind(heads, **choices) for _ in range(decoder_layers))
-            return self.kind(heads, **choices)
-
-        self.self_bias, self.cross_bias = made(causal=True), made(causal=False, cross_distance=cross_distance)
-
-    def biases(self, rows, columns):
-        found = self.cross_bias if columns.crossing else self.self_bias
-        return [bias(rows, columns) for bias in (found if isinstance(found, nn.ModuleList) else [found])]
-
-
-class T5(Biased):
-    """T5's bucketed relative bias."""
-
-    kind = T5Bias
-
-
-class Kerple(Biased):
-    """KERPLE's logarithmic bias."""
-
-    kind = KerpleBias
-
-
-class Fire(Biased):
-    """FIRE's bias."""
-
-    kind = FireBias
+SCHEMES: dict[str, type[Positions]] = {
+    "none": NoPositions,
+    "sinusoidal": Sinusoidal,
+    "cyclic-columns": CyclicColumns,
+    "kinds": Kinds,
+}  # and those of `rivals`

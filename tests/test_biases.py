@@ -8,21 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb.attention import record
-from abcnb.biases import (
-    CROSS_DISTANCES,
-    ALiBi,
-    FireBias,
-    KerpleBias,
-    RelativeKeys,
-    T5Bias,
-    causal,
-    coordinates,
-    limited,
-)
-from abcnb.configs import ModelConfig
+from abcnb.biases import causal, limited
+from abcnb.configs import CROSS_DISTANCES, ModelConfig
 from abcnb.coordinates import NO_PLACE, Columns
 from abcnb.lines import windows
 from abcnb.model import Transformer
+from abcnb.rivals.distances import ALiBi, FireBias, KerpleBias, RelativeKeys, T5Bias, coordinates
 from abcnb.tasks import get_task
 from abcnb.testsets import hard_cases
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, fields, is_dataclass, replace
 import pytest
 import torch
 
-from abcnb.biases import ALiBi
+from abcnb.rivals.distances import ALiBi
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.methods import METHODS, PRESETS, experiment, has, settings_of
 from abcnb.study.runs import Run, check_lengths, written_biases

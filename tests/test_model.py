@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from abcnb.biases import ALiBi, causal, unbiased
+from abcnb.biases import causal, unbiased
 from abcnb.configs import SCHEMES, ModelConfig
 from abcnb.coordinates import Columns
 from abcnb.layers import Attention, DecoderLayer, Recording
 from abcnb.lines import Line, LineBias, windows
 from abcnb.model import Transformer
-from abcnb.positions import Biased
+from abcnb.rivals.distances import ALiBi, Biased
 from abcnb.tasks import Batch, get_task
 from tests.little import ENCODER_DECODER
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from abcnb.configs import SCHEMES
 from abcnb.coordinates import Columns, in_one
-from abcnb.indexed_positions import Abacus
-from abcnb.positions import CyclicColumns, Sinusoidal, rotate, sinusoid
+from abcnb.positions import CyclicColumns, Sinusoidal, sinusoid
+from abcnb.rivals import Abacus
+from abcnb.rivals.rotary import rotate
 from abcnb.tasks import get_task
 
 D = 8

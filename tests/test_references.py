@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from abcnb.biases import ALiBi, T5Bias
 from abcnb.configs import LoRAConfig, ModelConfig
 from abcnb.coordinates import Columns
 from abcnb.lora import add_adapters
 from abcnb.model import Transformer
-from abcnb.positions import rotate
+from abcnb.rivals.distances import ALiBi, T5Bias
+from abcnb.rivals.rotary import rotate
 from abcnb.tasks import get_task
 
 HEADS, D_HEAD = 8, 16

@@ -12,9 +12,10 @@ from pathlib import Path
 import abcnb
 
 DECIDING = (
-    "tokens", "coordinates", "tasks", "four_in_one", "rows", "nested", "numbers", "row_numbers", "training_data",
-    "testsets", "biases", "lines", "positions", "indexed_positions", "configs", "layers", "model", "attention",
-    "calibration", "algorithm1", "lora", "files", "training", "decoding", "evaluation", "pipeline",
+    "tokens", "digits", "coordinates", "numbers", "testsets", "tasks", "four_in_one", "row_numbers", "rows", "nested",
+    "training_data", "biases", "lines", "positions", "rivals/distances", "rivals/indexed", "rivals/rotary", "configs",
+    "layers", "model", "attention", "calibration", "algorithm1", "lora", "files", "training", "decoding", "evaluation",
+    "pipeline",
 )  # fmt: skip
 # Earlier code that gives the same numbers for every method that is still there.
 EQUAL = {"aefe30ffad85"}

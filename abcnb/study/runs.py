@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 import abcnb
 from abcnb import pipeline
 from abcnb.algorithm1 import MatrixLines
-from abcnb.biases import CLOSED, NO_BIASES, ALiBi, Biases, limited, own_token
+from abcnb.biases import CLOSED, NO_BIASES, Biases, limited, own_token
 from abcnb.calibration import AveragedAttention, Calibration, calibrate_attention
 from abcnb.configs import SCHEMES
 from abcnb.evaluation import Score, check_request
@@ -38,6 +38,7 @@ from abcnb.files import is_record, write_atomically
 from abcnb.lines import LineBias, by_hand, windows
 from abcnb.machine import check_dense
 from abcnb.model import Transformer
+from abcnb.rivals.distances import ALiBi
 from abcnb.rows import RowTask
 from abcnb.study.experiments import FOUND, LINES, Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint

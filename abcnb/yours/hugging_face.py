@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from abcnb.calibration import AveragedAttention
-from abcnb.yours.pytorch import PromptApart, TokenRule, averaged, dense_mask, stream_of_prompt
 from abcnb.lines import LineBias
+from abcnb.yours.pytorch import PromptApart, TokenRule, averaged, dense_mask, stream_of_prompt
 
 _ATTACHED = "_abcnb_lines"
 _FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which prompt

@@ -1,15 +1,15 @@
 """Position schemes with a vector for each index that a token may have: learned ones, and sinusoids at random places.
 
-What they count differs: columns and steps, places from a random offset, kinds of steps. They read no input that takes
+What they count differs: columns and steps, or places from a random offset. They read no input that takes
 more indices than there are.
 """
 
 import torch
 from torch import nn
 
-from abcnb.biases import at_place
 from abcnb.coordinates import COUNTERS, Columns, Stream
-from abcnb.positions import Positions, sinusoid
+from abcnb.positions import Kinds, Positions, sinusoid
+from abcnb.rivals.distances import at_place
 
 
 def vectors_of(table: nn.Embedding, index: torch.Tensor) -> torch.Tensor:
@@ -168,25 +168,6 @@ class Coupled(_FromRandomOffset):
         first_input = columns.tokens == columns.stream.prompt - 1  # step i reads the token of place i − 1
         before = at_place(columns, -1) if columns.crossing else first_input
         return torch.where(before, 0, (places + 1).clamp(min=-1))
-
-
-class Kinds(Positions):
-    """A learned vector for the kind of step that a token makes (`stream`), and one for the prompt: no positions.
-
-    Args:
-        d_model: size of the vectors.
-    """
-
-    in_streams = only_in_streams = True
-    MOST = 8  # kinds of steps that there is a vector for
-
-    def __init__(self, d_model: int):
-        super().__init__()
-        self.table = nn.Embedding(self.MOST + 1, d_model)
-
-    def vectors(self, columns, draw=0):
-        kind, _, _ = columns.stream.steps_at(columns.index)
-        return self.table(kind + 1)
 
 
 class CoupledRows(Kinds):

@@ -1,0 +1,313 @@
+"""Schemes that go by distance: ALiBi, T5, KERPLE, FIRE and Shaw's relative vectors.
+
+As published, T5 and Shaw bias the self-attention of encoder and decoder, the others that of a decoder-only model, where
+it is all that tells positions apart. Here the input is read through cross-attention, which gets a bias of its own.
+
+In self-attention the distance between step i and step j is j − i. In cross-attention it is c_j − i, and the
+coordinate c_j of a source column is a choice, `cross_distance` (w digits in an operand, N columns in the source):
+
+    left    the column number, counted from the left: j
+    right   the column number, counted from the right: N − 1 − j
+    places  the digit's place in its own operand; w for the token left of an operand, none for other structure
+
+Numbers are written units last in the source and units first in the output, and step i writes place i. The digit
+that it must read is at distance 0 with `places`. With `left` its distance changes with the step and the width. With
+`right` it changes with neither in the last padded operand of the unary and natural forms: it is 1, and 3 in N×1,
+where a digit and its operator follow. In Addition's first operand it changes with the width, and in the aligned form
+with the step.
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from abcnb.coordinates import NO_PLACE, Columns
+from abcnb.positions import Positions
+
+
+def coordinates(columns: Columns, cross_distance: str = "left") -> torch.Tensor:
+    """What distances to steps are taken from, [columns]; `NO_PLACE` where a column has no distance.
+
+    Args:
+        columns: of the source, or of self-attention, whose coordinates are always their numbers.
+        cross_distance: one of `configs.CROSS_DISTANCES`.
+    """
+    if not columns.crossing or cross_distance == "left":
+        return columns.index
+    if cross_distance == "right":
+        return columns.total - 1 - columns.index
+    places, width = columns.own_places, columns.stream.width
+    elsewhere = torch.where(at_place(columns, width), width, NO_PLACE)
+    return torch.where(places > NO_PLACE, places, elsewhere)
+
+
+def at_place(columns: Columns, place: int) -> torch.Tensor:
+    """Which columns an operand counts as this place of its own: −1 is the token right of it, its width the one left."""
+    wanted = torch.tensor([place])
+    tokens = torch.cat([operand.tokens([wanted]) for operand in columns.stream.operands])
+    return torch.isin(columns.tokens, tokens.to(columns.tokens.device))
+
+
+def _distance(rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
+    """c_j − i, [rows, columns]; without meaning where a column has no coordinate."""
+    return coordinate[None, :] - rows[:, None]
+
+
+class ALiBi:
+    """Attention with linear biases: b[h, i, j] = −m_h · |i − j|, m_h = 2^(−8h/H) for h = 1 … H.
+
+    Args:
+        heads: number of heads; a power of two.
+        cross_distance: what stands for j in cross-attention; a column without a distance gets 0.
+
+    Raises:
+        ValueError: heads is not a power of two, for which the source defines no single sequence of slopes.
+
+    Source: Press, Smith, Lewis, "Train short, test long", section 3; the slopes are those of every layer. As
+    published it biases causal self-attention only; the cross-attention and the source then carry no position at
+    all. How it would bias cross-attention the source leaves open.
+    """
+
+    def __init__(self, heads: int, cross_distance: str = "left"):
+        if heads < 1 or heads & (heads - 1):
+            raise ValueError(f"expected a power of two for ALiBi's heads, got {heads}")
+        self.heads, self.cross_distance = heads, cross_distance
+        self.slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
+
+    def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+        found = coordinates(columns, self.cross_distance)
+        bias = -self.slopes.to(rows.device)[:, None, None] * _distance(rows, found).abs()
+        return bias.masked_fill(found == NO_PLACE, 0.0)
+
+
+class T5Bias(nn.Module):
+    """A learned number for each head and bucket of the distance; buckets widen logarithmically.
+
+    Half of the buckets hold one distance each, the others grow up to `max_distance`. Causal attention spends all
+    on the past, cross-attention half on either side.
+
+    Args:
+        heads: number of heads.
+        causal: for self-attention.
+        cross_distance: what the distance is taken from in cross-attention; with `places` there is one more
+            bucket, for the columns without a distance.
+        buckets, max_distance: the source's 32 and 128.
+
+    Source: Raffel et al. 2020, section 2.1, and the bucket function of the published code. The source shares the
+    numbers among all layers, and biases no cross-attention.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        causal: bool,
+        cross_distance: str = "left",
+        buckets: int = 32,
+        max_distance: int = 128,
+    ):
+        super().__init__()
+        self.causal, self.cross_distance = causal, cross_distance
+        self.buckets, self.max_distance = buckets, max_distance
+        self.values = nn.Parameter(torch.zeros(buckets + (cross_distance == "places"), heads))
+
+    def bucket(self, relative: torch.Tensor) -> torch.Tensor:
+        """The bucket of each distance."""
+        buckets = self.buckets if self.causal else self.buckets // 2
+        side = torch.zeros_like(relative) if self.causal else (relative > 0) * buckets
+        distance = (-relative).clamp(min=0) if self.causal else relative.abs()
+        exact = buckets // 2
+        share = (distance.clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
+        wide = (exact + (share * (buckets - exact)).long()).clamp(max=buckets - 1)
+        return side + torch.where(distance < exact, distance, wide)
+
+    def forward(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+        """The bias, [heads, rows, columns]."""
+        found = coordinates(columns, self.cross_distance)
+        bucket = torch.where(found == NO_PLACE, self.buckets, self.bucket(_distance(rows, found)))
+        return self.values[bucket].permute(2, 0, 1)
+
+
+class _Formula(nn.Module):
+    """Biases that are a formula of the distance; a column without a distance gets a learned number for each head.
+
+    Args:
+        heads: number of heads.
+        cross_distance: what the distance is taken from in cross-attention.
+    """
+
+    def __init__(self, heads: int, cross_distance: str):
+        super().__init__()
+        self.cross_distance = cross_distance
+        self.structural = nn.Parameter(torch.zeros(heads)) if cross_distance == "places" else None
+
+    def of_distance(self, rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
+        """The formula, [heads, rows, columns]."""
+        raise TypeError(f"the bias {type(self).__name__!r} does not define of_distance()")
+
+    def forward(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+        """The bias, [heads, rows, columns]."""
+        found = coordinates(columns, self.cross_distance)
+        bias = self.of_distance(rows, found)
+        if self.structural is None:
+            return bias
+        return torch.where(found == NO_PLACE, self.structural[:, None, None], bias)
+
+
+class KerpleBias(_Formula):
+    """b = −r₁ log(1 + r₂ |distance|), with learned positive r₁ and r₂ for each head.
+
+    Source: Chi et al. 2022, equation 4 (logarithmic variant). r₁ and r₂ are kept positive as exponentials, where
+    the published code clips them. That code makes one such bias and hands it to all layers.
+    """
+
+    def __init__(self, heads: int, causal: bool = True, cross_distance: str = "left"):
+        super().__init__(heads, cross_distance)
+        self.log_r1 = nn.Parameter((0.01 + 2 * torch.rand(heads)).log())
+        self.log_r2 = nn.Parameter((0.01 + torch.rand(heads)).log())
+
+    def of_distance(self, rows, coordinate):
+        distance = _distance(rows, coordinate).abs()
+        r1, r2 = self.log_r1.exp()[:, None, None], self.log_r2.exp()[:, None, None]
+        return -r1 * (1 + r2 * distance).log()
+
+
+FIRE_LENGTH = 512.0  # L at first
+
+
+class FireBias(_Formula):
+    """b = f(ψ(|c_j − i|) / ψ(max(L, i, c_j))), ψ(x) = log(c x + 1), f a small network with a value for each head.
+
+    Source: Li et al. 2024, equations 5 to 8, where c_j = j ≤ i; c starts at 0.1, L = 512 m with a learned m that
+    starts at 1, f has 32 hidden units. Every layer of the source has an f, c and m of its own, except in its
+    variant FIRE-S. In cross-attention, which the source leaves open, the coordinate c_j may be larger than i.
+    """
+
+    def __init__(self, heads: int, causal: bool = True, cross_distance: str = "left", hidden: int = 32):
+        super().__init__(heads, cross_distance)
+        self.network = nn.Sequential(nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, heads))
+        self.c = nn.Parameter(torch.tensor(0.1))
+        self.multiplier = nn.Parameter(torch.tensor(1.0))
+
+    def _psi(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.c.abs() * x + 1).log()
+
+    def of_distance(self, rows, coordinate):
+        distance = _distance(rows, coordinate).abs().float()
+        furthest = torch.maximum(rows[:, None], coordinate[None, :])
+        threshold = (self.multiplier * FIRE_LENGTH).abs()
+        share = self._psi(distance) / (self._psi(torch.maximum(furthest, threshold)) + 1e-6)
+        return self.network(share[..., None]).permute(2, 0, 1)
+
+
+class RelativeKeys(nn.Module):
+    """Learned vectors w_{clip(distance, k)}, multiplied by the query: the bias q_i · w / √d of cell (i, j).
+
+    Args:
+        d_head: size of a head; the vectors are shared by all heads.
+        clip: largest distance k told apart.
+        structural: there is one more vector, for the columns without a distance.
+
+    Source: Shaw et al. 2018, equation 4, on keys only. Heads share vectors as in section 3.3 and layers do not; the
+    source's base model has vectors for each head as well (section 4.1).
+    """
+
+    def __init__(self, d_head: int, clip: int, structural: bool = False):
+        super().__init__()
+        self.clip = clip
+        self.vectors = nn.Parameter(torch.randn(2 * clip + 1 + structural, d_head) * d_head**-0.5)
+
+    def forward(self, query: torch.Tensor, rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
+        """Queries [batch, heads, rows, d_head] to biases [batch, heads, rows, columns]."""
+        distance = _distance(rows, coordinate).clamp(-self.clip, self.clip) + self.clip
+        which = torch.where(coordinate == NO_PLACE, 2 * self.clip + 1, distance)
+        scores = query @ self.vectors.T / math.sqrt(query.shape[-1])
+        return scores.gather(-1, which.expand(*scores.shape[:2], -1, -1))
+
+
+class RelativeSelf(Positions):
+    """Shaw's learned vectors for the clipped distance, in self-attention, as published.
+
+    Args:
+        relative_clip: largest distance told apart.
+
+    Source: Shaw et al. 2018 (`RelativeKeys`).
+    """
+
+    absolute = False
+    in_streams = True
+
+    def __init__(self, relative_clip: int):
+        super().__init__()
+        self.relative_clip = relative_clip
+
+    def relative(self, d_head, crossing):
+        return None if crossing else RelativeKeys(d_head, self.relative_clip)
+
+
+class Relative(RelativeSelf):
+    """The same in self- and cross-attention.
+
+    Args:
+        relative_clip: largest distance told apart.
+        cross_distance: what the distance is taken from in cross-attention.
+    """
+
+    def __init__(self, relative_clip: int, cross_distance: str):
+        super().__init__(relative_clip)
+        self.cross_distance = cross_distance
+
+    def relative(self, d_head, crossing):
+        return RelativeKeys(d_head, self.relative_clip, structural=crossing and self.cross_distance == "places")
+
+    def coordinates(self, columns):
+        return coordinates(columns, self.cross_distance)
+
+
+class Biased(Positions):
+    """Schemes that are a learned bias of the distance: one for self-attention, another for cross-attention.
+
+    Args:
+        heads: number of heads.
+        decoder_layers: number of layers.
+        cross_distance: what the distance is taken from in cross-attention.
+        own_bias_per_layer: each layer has biases of its own, as in FIRE; otherwise all layers share them, as in
+            T5, FIRE-S and the published code of KERPLE.
+    """
+
+    absolute = False
+    biased = True
+    in_streams = True
+    kind: type[nn.Module]
+
+    def __init__(self, heads: int, decoder_layers: int, cross_distance: str, own_bias_per_layer: bool):
+        super().__init__()
+
+        def made(**choices) -> nn.Module:
+            if own_bias_per_layer:
+                return nn.ModuleList(self.kind(heads, **choices) for _ in range(decoder_layers))
+            return self.kind(heads, **choices)
+
+        self.self_bias, self.cross_bias = made(causal=True), made(causal=False, cross_distance=cross_distance)
+
+    def biases(self, rows, columns):
+        found = self.cross_bias if columns.crossing else self.self_bias
+        return [bias(rows, columns) for bias in (found if isinstance(found, nn.ModuleList) else [found])]
+
+
+class T5(Biased):
+    """T5's bucketed relative bias."""
+
+    kind = T5Bias
+
+
+class Kerple(Biased):
+    """KERPLE's logarithmic bias."""
+
+    kind = KerpleBias
+
+
+class Fire(Biased):
+    """FIRE's bias."""
+
+    kind = FireBias
