@@ -3,11 +3,12 @@
 The theme holds only while a figure is made: importing this package leaves matplotlib's settings to the reader.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from itertools import count
 
 import matplotlib
+import matplotlib.pyplot as plt
 import seaborn as sns
 from cycler import cycler
 from matplotlib.axes import Axes
@@ -76,10 +77,26 @@ def themed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return drawn
 
 
-def mark_training_length(axis: Axes, length: float) -> None:
-    """A labelled vertical line at the longest training length."""
-    axis.axvline(length, linestyle=":", color="0.4")
-    axis.annotate(
-        "training length", (length, 1.01), xycoords=("data", "axes fraction"), ha="center", va="bottom",
-        fontsize=9, color="0.35",
-    )  # fmt: skip
+def row_of_axes(
+    names: Sequence[str], width: float, height: float, legend: float = 0, **options
+) -> tuple[Figure, dict[str, Axes]]:
+    """A figure with an axis for each name, side by side and titled by it, and room for a legend, in inches."""
+    size = (width * len(names) + legend, height)
+    figure, axes = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained", **options)
+    for name, axis in zip(names, axes[0], strict=True):
+        axis.set_title(name)
+    return figure, dict(zip(names, axes[0], strict=True))
+
+
+def finish(figure: Figure, title: str, place: str = "outside right center", **legend) -> Figure:
+    """Give a figure its title, and the legend of its first axis; matplotlib's `labels` may name the entries anew."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(**{"handles": handles, "labels": labels, "frameon": False, "loc": place} | legend)
+    figure.suptitle(title)
+    sns.despine(figure)
+    return figure
+
+
+def shade(number: int, of: int) -> tuple[float, float, float]:
+    """The colour of a whole number from 0 to `of` on the cividis scale."""
+    return sns.color_palette("cividis", of + 1)[min(number, of)]

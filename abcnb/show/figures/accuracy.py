@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from abcnb.show.style import COLOURMAP, KEPT, line_styles, mark_training_length, nested_styles, themed
+from abcnb.show.style import COLOURMAP, KEPT, finish, line_styles, nested_styles, row_of_axes, themed
 
 TICKS = (1, 2, 4, 6, 10, 20, 60, 100, 200, 500, 600, 1000)  # of lengths, where they were measured
 
@@ -31,13 +31,17 @@ def draw_accuracy(
         group = table[table["method"] == method]
         if group.empty:
             continue
-        by_length = group.groupby("length")["exact_match"]
-        mean, several = by_length.mean(), by_length.size().max() > 1
-        low = by_length.min() if several else group.groupby("length")["low"].min()
-        high = by_length.max() if several else group.groupby("length")["high"].max()
+        by_length = group.groupby("length")
+        mean, several = by_length["exact_match"].mean(), by_length.size().max() > 1
+        low = by_length["exact_match" if several else "low"].min()
+        high = by_length["exact_match" if several else "high"].max()
         axis.fill_between(mean.index, low, high, color=style["color"], alpha=0.2, linewidth=0)
         axis.plot(mean.index, mean, label=method, **{"markersize": 4.5} | style)
-    mark_training_length(axis, train_length)
+    axis.axvline(train_length, linestyle=":", color="0.4")
+    axis.annotate(
+        "training length", (train_length, 1.01), xycoords=("data", "axes fraction"), ha="center", va="bottom",
+        fontsize=9, color="0.35",
+    )  # fmt: skip
     axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103), xscale="log")
     ticks = sorted(set(TICKS) & set(table["length"]))
     axis.set_xticks(ticks, ticks)
@@ -51,8 +55,7 @@ def accuracy_by_length(
 ) -> Figure:
     """Percent exact match against length, one line per method.
 
-    Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several. What is of one seed
-    says so, in the title or the legend.
+    Bands are as of `draw_accuracy`. What is of one seed says so, in the title or the legend.
 
     Args:
         table, train_length: as for `draw_accuracy`.
@@ -63,23 +66,18 @@ def accuracy_by_length(
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
     draw_accuracy(axis, table, train_length, nested_styles(styles or table["method"]))
     handles, names = axis.get_legend_handles_labels()
-    single = _of_one_seed(table)
-    if single == set(names):
-        title += ", one seed"
-    else:
-        names = _saying_one_seed(names, single)
+    labels = _saying_one_seed(names, table, "length")
+    if all(label != name for label, name in zip(labels, names, strict=True)):
+        title, labels = f"{title}, one seed", names
     axis.set_title(title, pad=16)
-    figure.legend(handles, names, frameon=False, loc="outside right center")
+    figure.legend(handles, labels, frameon=False, loc="outside right center")
     return figure
 
 
-def _of_one_seed(table: pd.DataFrame, measured_at: str = "length") -> set[str]:
-    """The methods of which a table has one row wherever they were measured: at a length, or on a task."""
-    return set(table["method"]) - set(table["method"][table.duplicated(["method", measured_at])])
-
-
-def _saying_one_seed(names: Sequence[str], single: set[str]) -> list[str]:
-    return [f"{name} (one seed)" if name in single else name for name in names]
+def _saying_one_seed(names: Sequence[str], table: pd.DataFrame, measured_at: str) -> list[str]:
+    """Names of methods, and *one seed* where a table has one row wherever a method was measured."""
+    several = set(table["method"][table.duplicated(["method", measured_at])])
+    return [name if name in several else f"{name} (one seed)" for name in names]
 
 
 @themed
@@ -108,16 +106,13 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
         table: columns task, method, seed, exact_match (percent).
         title: of the figure.
     """
-    tasks = list(dict.fromkeys(table["task"]))
     methods = list(dict.fromkeys(table["method"]))
     height = 0.32 * len(methods) + 1.2
-    figure, axes = plt.subplots(
-        1, len(tasks), figsize=(2.4 * len(tasks) + 1.2, height), sharey=True, squeeze=False, layout="constrained"
-    )
-    for axis, task in zip(axes[0], tasks, strict=True):
+    figure, axes = row_of_axes(list(dict.fromkeys(table["task"])), 2.4, height, 1.2, sharey=True)
+    for task, axis in axes.items():
         mine = table[table["task"] == task]
         sns.stripplot(mine, x="exact_match", y="method", order=methods, jitter=0.18, size=6, alpha=0.7, ax=axis)
-        axis.set(title=task, xlabel="exact match (%)", ylabel="", xlim=(-4, 104))
+        axis.set(xlabel="exact match (%)", ylabel="", xlim=(-4, 104))
         axis.grid(axis="y", color="0.9")
     figure.suptitle(title)
     sns.despine(figure)
@@ -133,12 +128,9 @@ def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str
         reference: the same columns except told; each of its methods is a line at its worst seed.
         title: of the figure.
     """
-    tasks, told = list(dict.fromkeys(table["task"])), list(table["told"].cat.categories)
-    figure, axes = plt.subplots(
-        1, len(tasks), figsize=(3.6 * len(tasks) + 1.8, 3.2), sharey=True, squeeze=False, layout="constrained"
-    )
-    styles = line_styles(table["method"])
-    for axis, task in zip(axes[0], tasks, strict=True):
+    told, styles = list(table["told"].cat.categories), line_styles(table["method"])
+    figure, axes = row_of_axes(list(dict.fromkeys(table["task"])), 3.6, 3.2, 1.8, sharey=True)
+    for task, axis in axes.items():
         for i, (method, style) in enumerate(styles.items()):
             mine = table[(table["task"] == task) & (table["method"] == method)]
             place = mine["told"].cat.codes + 0.12 * (i - (len(styles) - 1) / 2)
@@ -146,14 +138,10 @@ def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str
         worst = reference[reference["task"] == task].groupby("method")["exact_match"].min()
         for method, lowest in worst.items():
             axis.axhline(lowest, color="0.6", linewidth=1, label=f"{method}, worst seed")
-        axis.set(title=task, ylim=(-4, 104), xlim=(-0.5, len(told) - 0.5))
+        axis.set(ylim=(-4, 104), xlim=(-0.5, len(told) - 0.5))
         axis.set_xticks(range(len(told)), [name.replace(" from", "\nfrom") for name in told])
-    axes[0][0].set_ylabel("exact match (%)")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, loc="outside right center")
-    figure.suptitle(title)
-    sns.despine(figure)
-    return figure
+    figure.axes[0].set_ylabel("exact match (%)")
+    return finish(figure, title)
 
 
 @themed
@@ -166,22 +154,15 @@ def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) ->
         label: of the cost's axis, with its unit.
         title: of the figure.
     """
-    tasks, methods = list(dict.fromkeys(table["task"])), list(dict.fromkeys(table["method"]))
-    figure, axes = plt.subplots(
-        1, len(tasks), figsize=(2.5 * len(tasks) + 1.6, 3.0), sharey=True, squeeze=False, layout="constrained"
-    )
-    for axis, task in zip(axes[0], tasks, strict=True):
-        for method, style in line_styles(methods).items():
+    styles = line_styles(table["method"])
+    figure, axes = row_of_axes(list(dict.fromkeys(table["task"])), 2.5, 3.0, 1.6, sharey=True)
+    for task, axis in axes.items():
+        for method, style in styles.items():
             mine = table[(table["task"] == task) & (table["method"] == method)]
             axis.plot(mine[cost], mine["exact_match"], label=method, alpha=0.8, **style | {"linestyle": "none"})
-        axis.set(title=task, xlabel=label, xlim=(0, None), ylim=(-4, 104))
-    axes[0][0].set_ylabel("exact match (%)")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    labels = _saying_one_seed(labels, _of_one_seed(table, "task"))
-    figure.legend(handles, labels, frameon=False, loc="outside right center")
-    figure.suptitle(title)
-    sns.despine(figure)
-    return figure
+        axis.set(xlabel=label, xlim=(0, None), ylim=(-4, 104))
+    figure.axes[0].set_ylabel("exact match (%)")
+    return finish(figure, title, labels=_saying_one_seed(list(styles), table, "task"))
 
 
 @themed

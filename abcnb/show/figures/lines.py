@@ -7,33 +7,27 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from abcnb.algorithm1 import DIRECTIONS
-from abcnb.show.style import DROPPED, KEPT, PALETTE, line_style, themed
+from abcnb.show.style import DROPPED, KEPT, PALETTE, finish, line_style, row_of_axes, themed
 
 
 @themed
-def line_strengths(lines: pd.DataFrame, head: int, threshold: float | None = None) -> Figure:
+def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
     """Strength d of every line of one head against its offset, one panel per direction, kept lines marked.
 
     Args:
         lines: from `algorithm1.line_table`.
         head: the head shown.
-        threshold: κσ + μ, drawn as a dashed line.
     """
-    mine = lines[lines["head"] == head]
-    groups = list(mine.groupby("direction", sort=False))
-    figure, axes = plt.subplots(
-        1, len(groups), figsize=(2.8 * len(groups), 2.6), sharey=True, squeeze=False, layout="constrained"
-    )
-    for axis, (direction, group) in zip(axes[0], groups, strict=True):
+    groups = dict(list(lines[lines["head"] == head].groupby("direction", sort=False)))
+    figure, axes = row_of_axes([DIRECTIONS[direction] for direction in groups], 2.8, 2.6, sharey=True)
+    for axis, group in zip(axes.values(), groups.values(), strict=True):
         dropped, kept = group[~group["kept"]], group[group["kept"]]
         axis.vlines(group["offset"], 0, group["strength"], color="0.7", linewidth=1)
         axis.plot(dropped["offset"], dropped["strength"], "o", color=DROPPED, markersize=3.5, label="dropped")
         axis.plot(kept["offset"], kept["strength"], "D", color=KEPT, markersize=6, label="kept")
-        if threshold is not None:
-            axis.axhline(threshold, linestyle="--", color=PALETTE[0], linewidth=1, label="κσ + μ")
-        axis.set(title=DIRECTIONS[direction], xlabel="offset", ylabel="strength d")
+        axis.set(xlabel="offset", ylabel="strength d")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes[0][0].legend(frameon=False, fontsize=7)
+    figure.axes[0].legend(frameon=False, fontsize=7)
     figure.suptitle(f"head {head}")
     return figure
 
@@ -48,21 +42,14 @@ def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
 
     Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
     """
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(4.2 * len(panels), 3.2), sharex=True, squeeze=False, layout="constrained"
-    )
-    for axis, (name, table) in zip(axes[0], panels.items(), strict=True):
-        for head, group in table.groupby("head"):
-            axis.plot(
-                group["distance"], group["bias"], label=f"head {head}", markersize=4, **line_style(int(head))
-            )
+    figure, axes = row_of_axes(list(panels), 4.2, 3.2, sharex=True)
+    for name, axis in axes.items():
+        for head, group in panels[name].groupby("head"):
+            look = {"label": f"head {head}", "markersize": 4, **line_style(int(head))}
+            axis.plot(group["distance"], group["bias"], **look)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set(title=name, xlabel="distance j − i (steps)", ylabel="added to the score")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, loc="outside right center")
-    figure.suptitle(title)
-    sns.despine(figure)
-    return figure
+        axis.set(xlabel="distance j − i (steps)", ylabel="added to the score")
+    return finish(figure, title)
 
 
 @themed
@@ -75,23 +62,17 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
         title: of the figure.
     """
     lengths = sorted(table["length"].unique())
-    figure, axes = plt.subplots(
-        1, len(lengths), figsize=(3.6 * len(lengths), 3.0), sharey=True, squeeze=False, layout="constrained"
-    )
-    for axis, length in zip(axes[0], lengths, strict=True):
+    figure, axes = row_of_axes([f"{length} digits" for length in lengths], 3.6, 3.0, sharey=True)
+    for axis, length in zip(axes.values(), lengths, strict=True):
         mine = table[table["length"] == length]
-        axis.plot(
-            mine["step"], mine["share"], color=PALETTE[0], marker="o", markersize=4, label="attention on its place"
-        )
-        axis.plot(mine["step"], mine["correct"], color=PALETTE[1], marker="s", markersize=4, label="digit correct")
+        for number, (column, label) in enumerate(
+            {"share": "attention on its place", "correct": "digit correct"}.items()
+        ):
+            axis.plot(mine["step"], mine[column], markersize=4, label=label, **line_style(number))
         axis.axvline(train_length - 0.5, linestyle=":", color="0.4", label="end of the training places")
-        axis.set(xlabel="output step (place)", title=f"{length} digits", ylim=(-3, 103))
-    axes[0][0].set_ylabel("percent")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=3)
-    figure.suptitle(title)
-    sns.despine(figure)
-    return figure
+        axis.set(xlabel="output step (place)", ylim=(-3, 103))
+    figure.axes[0].set_ylabel("percent")
+    return finish(figure, title, "outside lower center", ncols=3)
 
 
 @themed
@@ -105,14 +86,8 @@ def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
     figure, axis = plt.subplots(figsize=(5.2, 3.0), layout="constrained")
     axis.plot(curve["tau"], curve["exact_match"], color=PALETTE[0], marker="o", markersize=5)
     for row in curve.itertuples():
-        axis.annotate(
-            row.lines,
-            (row.tau, row.exact_match),
-            xytext=(0, 7),
-            textcoords="offset points",
-            ha="center",
-            fontsize=7,
-        )
+        where = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
+        axis.annotate(row.lines, (row.tau, row.exact_match), fontsize=7, **where)
     axis.set(xlabel="τ", ylabel="exact match (%)", ylim=(-3, 112), xscale="log", title=title)
     axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)
     axis.set_xticks([], minor=True)

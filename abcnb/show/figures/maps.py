@@ -7,37 +7,48 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from abcnb.coordinates import NO_PLACE, Stream
-from abcnb.show.style import CLOSED, COLOURMAP, KEPT, themed
+from abcnb.show.style import CLOSED, COLOURMAP, KEPT, row_of_axes, themed
+
+MOST_LABELLED = 30  # columns that are labelled one by one
 
 
-def _head_grid(heads: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
-    columns = min(4, heads)
-    rows = -(-heads // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained"
-    )
-    for axis in axes.flat[heads:]:
-        axis.axis("off")
-    return figure, axes
-
-
-def _tick_every(axis, source: str | None, columns: int, rows: int) -> None:
-    if source and columns <= 30:
+def _draw_map(axis: Axes, matrix: torch.Tensor, source: str | None, bar: str, **limits) -> None:
+    """A heat map with few ticks, or the source's tokens; what is −inf is grey; `bar` labels the colour bar."""
+    axis.set_facecolor(CLOSED)
+    values, (rows, columns) = matrix.numpy(), matrix.shape
+    bars = {"cbar": bool(bar), "cbar_kws": {"label": bar}}
+    sns.heatmap(values, mask=~np.isfinite(values), cmap=COLOURMAP, ax=axis, **bars, **limits)
+    if source and columns <= MOST_LABELLED:
         axis.set_xticks(np.arange(columns) + 0.5, list(source), rotation=0, fontsize=7 if columns <= 20 else 6)
     else:
-        step = max(1, columns // 6)
-        axis.set_xticks(np.arange(0, columns, step) + 0.5, range(0, columns, step), rotation=0)
-    step = max(1, rows // 8)
-    axis.set_yticks(np.arange(0, rows, step) + 0.5, range(0, rows, step), rotation=0)
+        ticks = np.arange(0, columns, max(1, columns // 6))
+        axis.set_xticks(ticks + 0.5, ticks, rotation=0)
+    ticks = np.arange(0, rows, max(1, rows // 8))
+    axis.set_yticks(ticks + 0.5, ticks, rotation=0)
 
 
-def _rows_are(columns_are: str) -> str:
-    """In one stream a row is a token too, the one before the token that it writes."""
-    return "token" if columns_are == "token" else "output step"
+def _head_maps(
+    values: torch.Tensor, title: str, source: str | None, columns_are: str, width: float, height: float,
+    bar: str, first_head: int = 0, **limits,
+) -> Figure:  # fmt: skip
+    """A map for every head, four in a row; in one stream a row is a token too, the one before the token it writes."""
+    across = min(4, len(values))
+    down = -(-len(values) // across)
+    size = (width * across, height * down)
+    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    for axis in axes.flat[len(values) :]:
+        axis.axis("off")
+    for head, axis in zip(range(len(values)), axes.flat, strict=False):
+        _draw_map(axis, values[head], source, bar if head == len(values) - 1 else "", **limits)
+        rows_are = "token" if columns_are == "token" else "output step"
+        axis.set(title=f"head {first_head + head}", xlabel=columns_are, ylabel=rows_are)
+    figure.suptitle(title)
+    return figure
 
 
 @themed
@@ -58,23 +69,11 @@ def attention_maps(
         marked: cells to outline, as (row, column).
     """
     heads, rows, columns = attention.shape
-    figure, axes = _head_grid(heads, min(max(2.4, 0.16 * columns), 2.9), min(max(2.0, 0.18 * rows), 2.6))
-    for head, axis in zip(range(heads), axes.flat, strict=False):
-        last = head == heads - 1
-        sns.heatmap(
-            attention[head].numpy(),
-            vmin=0,
-            vmax=1,
-            cmap=COLOURMAP,
-            ax=axis,
-            cbar=last,
-            cbar_kws={"label": "weight"},
-        )
+    size = min(max(2.4, 0.16 * columns), 2.9), min(max(2.0, 0.18 * rows), 2.6)
+    figure = _head_maps(attention, title, source, columns_are, *size, "weight", vmin=0, vmax=1)
+    for axis in figure.axes[:heads]:
         for row, column in marked:
             axis.add_patch(Rectangle((column, row), 1, 1, fill=False, color=KEPT, linewidth=1))
-        _tick_every(axis, source, columns, rows)
-        axis.set(title=f"head {head}", xlabel=columns_are, ylabel=_rows_are(columns_are))
-    figure.suptitle(title)
     return figure
 
 
@@ -95,24 +94,13 @@ def bias_maps(
         columns_are: label of the columns.
         first_head: the number of the first head shown.
     """
-    heads, rows, columns = bias.shape
-    values = bias.numpy().copy()
-    finite = np.isfinite(values)
-    values[~finite] = np.nan
-    low = float(np.nanmin(values)) if finite.any() else 0.0
-    ticked = source and columns <= 30  # one by one, which takes room
-    width = 0.13 * columns + 1.2 if ticked else 0.05 * columns + 1.4
-    figure, axes = _head_grid(heads, max(2.4, width), max(2.0, 0.045 * rows + 1.2))
-    for head, axis in zip(range(heads), axes.flat, strict=False):
-        scale = head == heads - 1 and low < 0  # a window is open or closed: nothing to grade
-        axis.set_facecolor(CLOSED)
-        sns.heatmap(
-            values[head], vmin=low or -1, vmax=0, cmap=COLOURMAP, ax=axis, cbar=scale, cbar_kws={"label": "bias"}
-        )
-        _tick_every(axis, source, columns, rows)
-        axis.set(title=f"head {first_head + head}", xlabel=columns_are, ylabel=_rows_are(columns_are))
-    figure.suptitle(title)
-    return figure
+    _, rows, columns = bias.shape
+    low = bias[bias.isfinite()].amin().item() if bias.isfinite().any() else 0.0
+    labelled = source and columns <= MOST_LABELLED
+    width = max(2.4, 0.13 * columns + 1.2 if labelled else 0.05 * columns + 1.4)
+    bar = "bias" if low < 0 else ""  # a window is open or closed: nothing to grade
+    size = width, max(2.0, 0.045 * rows + 1.2)
+    return _head_maps(bias, title, source, columns_are, *size, bar, first_head, vmin=low or -1, vmax=0)
 
 
 @themed
@@ -123,16 +111,10 @@ def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
         matrices: name to [rows, columns], −inf where closed.
         title: of the figure.
     """
-    figure, axes = plt.subplots(
-        1, len(matrices), figsize=(3.9 * len(matrices), 2.9), squeeze=False, layout="constrained"
-    )
-    for axis, (name, matrix) in zip(axes[0], matrices.items(), strict=True):
-        values = matrix.numpy().copy()
-        values[~np.isfinite(values)] = np.nan
-        axis.set_facecolor(CLOSED)
-        sns.heatmap(values, cmap=COLOURMAP, ax=axis, cbar_kws={"label": "added to the score"})
-        _tick_every(axis, None, matrix.shape[1], matrix.shape[0])
-        axis.set(title=name, xlabel="column", ylabel="output step")
+    figure, axes = row_of_axes(list(matrices), 3.9, 2.9)
+    for name, axis in axes.items():
+        _draw_map(axis, matrices[name], None, "added to the score")
+        axis.set(xlabel="column", ylabel="output step")
     figure.suptitle(title)
     return figure
 
@@ -146,24 +128,29 @@ def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
             counters.
         title: of the figure.
     """
-    shapes = [table.shape for table in panels.values()]
-    width = 0.32 * sum(columns for _, columns in shapes)
-    height = 0.32 * max(rows for rows, _ in shapes) + 1.4
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(width, height), squeeze=False, layout="constrained",
-        width_ratios=[columns for _, columns in shapes],
-    )  # fmt: skip
-    for axis, (name, table) in zip(axes.flat, panels.items(), strict=True):
-        last = axis is axes.flat[-1]
+    widths = [table.shape[1] for table in panels.values()]
+    height = 0.32 * max(len(table) for table in panels.values()) + 1.4
+    figure, axes = row_of_axes(list(panels), 0.32 * sum(widths) / len(widths), height, width_ratios=widths)
+    for name, axis in axes.items():
+        last = axis is figure.axes[len(panels) - 1]
         sns.heatmap(
-            table, vmin=0, vmax=1, cmap=COLOURMAP, linewidths=1, square=True, ax=axis, cbar=last,
+            panels[name], vmin=0, vmax=1, cmap=COLOURMAP, linewidths=1, square=True, ax=axis, cbar=last,
             cbar_kws={"label": "weight", "shrink": 0.8},
         )  # fmt: skip
         axis.set_facecolor(CLOSED)
-        axis.set_title(name)
         axis.tick_params(rotation=0, length=0)
     figure.suptitle(title)
     return figure
+
+
+def operand_places(stream: Stream) -> dict[str, list[int]]:
+    """For each operand by name, every source column's place in it, `NO_PLACE` outside."""
+    found, index = {}, torch.arange(-1, stream.width + 1)
+    for operand in stream.operands:
+        places = torch.full((stream.source,), NO_PLACE)
+        places[operand.tokens([index])] = index
+        found[operand.name] = places.tolist()
+    return found
 
 
 @themed
@@ -174,28 +161,23 @@ def source_layout(source: str, stream: Stream) -> Figure:
         source: the source's characters, one per column.
         stream: its coordinates.
     """
-    places = {}
-    for operand in stream.operands:
-        index = torch.arange(-1, stream.width + 1)
-        row = torch.full((len(source),), NO_PLACE)
-        row[operand.tokens([index])] = index
-        name = f"place in {operand.name}" if len(stream.operands) > 1 else "place"
-        places[name] = np.where(row == NO_PLACE, np.nan, row.numpy())
-    digits = np.where(stream.own_places[: len(source)].numpy() > NO_PLACE, 1.0, np.nan)
-    figure, axes = plt.subplots(
-        1 + len(places), 1, figsize=(max(5.0, 0.52 * len(source)), 0.5 * len(places) + 1.1), layout="constrained"
+    places = operand_places(stream)
+    digits = (stream.own_places[: len(source)] > NO_PLACE).tolist()
+    rows = {"kind": [1 if digit else NO_PLACE for digit in digits]}
+    rows |= {f"place in {name}" if len(places) > 1 else "place": row for name, row in places.items()}
+    values = np.array(list(rows.values()))
+    texts = np.vstack([["#"] * len(source), values[1:]])
+    figure, axis = plt.subplots(
+        figsize=(max(5.0, 0.52 * len(source)), 0.5 * len(rows) + 0.6), layout="constrained"
     )
-    for axis, (name, row) in zip(axes, {"kind": digits, **places}.items(), strict=True):
-        axis.set_facecolor("0.93")
-        texts = ["" if np.isnan(value) else "#" if name == "kind" else str(int(value)) for value in row]
-        sns.heatmap(
-            row[None], annot=np.array([texts]), fmt="", cmap="cividis", vmin=-1.5, vmax=stream.width + 1, cbar=False,
-            linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
-        )  # fmt: skip
-        axis.set_xticks([])
-        axis.set_yticks([0.5], [name], rotation=0)
-    for column in np.flatnonzero(np.isnan(digits)):
-        axes[0].text(column + 0.5, 0.5, "·", ha="center", va="center", fontsize=9, color="0.3")
-    axes[0].xaxis.tick_top()
-    axes[0].set_xticks(np.arange(len(source)) + 0.5, list(source), fontsize=11, family="monospace")
+    axis.set_facecolor("0.93")
+    sns.heatmap(
+        values, annot=texts, fmt="", mask=values == NO_PLACE, cmap="cividis", vmin=-1.5, vmax=stream.width + 1,
+        cbar=False, linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
+    )  # fmt: skip
+    for column in np.flatnonzero(~np.array(digits)):
+        axis.text(column + 0.5, 0.5, "·", ha="center", va="center", fontsize=9, color="0.3")
+    axis.xaxis.tick_top()
+    axis.set_xticks(np.arange(len(source)) + 0.5, list(source), fontsize=11, family="monospace")
+    axis.set_yticks(np.arange(len(rows)) + 0.5, list(rows), rotation=0)
     return figure

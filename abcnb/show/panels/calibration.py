@@ -11,26 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import ipywidgets as widgets
-import pandas as pd
 import torch
 from PIL import Image
 
 from abcnb.algorithm1 import DIRECTIONS, Algorithm1Config, calibrate_matrices
 from abcnb.biases import Biases
 from abcnb.calibration import TAU, calibrate_attention
-from abcnb.evaluation import Score
-from abcnb.machine import pick_device
-from abcnb.show.panels.background import BackgroundTraining
-from abcnb.show.panels.drawing import HeadMaps, accuracy_figure, to_png
-from abcnb.show.panels.panel import Panel, dropdown, picture, slider, table
-from abcnb.show.style import COLOURMAP
+from abcnb.show.panels.drawing import head_maps, to_png
+from abcnb.show.panels.panel import Panel, control, picture, table
+from abcnb.show.panels.retraining import Retraining
 from abcnb.study.experiments import Experiment
 from abcnb.study.runs import Run
-from abcnb.tasks import Task
 from abcnb.tokens import decode
 
 PANEL_MIME = "application/vnd.abcnb.panel+html"
-TESTED_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
 RULE, ALGORITHM_1 = "the rule: shares above τ", "Algorithm 1: strengths above κσ + μ"
 # Frames of a page without a kernel.
 TAUS, KAPPAS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), (0.0, 1.0, 2.0, 3.0, 4.5, 6.0)
@@ -64,24 +58,6 @@ choose(frames.tau[3]);
 </div>"""
 
 
-def longest_trained(task: Task) -> int:
-    """The longest training length in the measure of tests: decimal digits for Parity, too."""
-    return max((n for n in range(1, 61) if task.digits_at(n) <= task.train_length), default=1)
-
-
-def curve(name: str, scores: list[Score]) -> pd.DataFrame:
-    """Scores as `draw_accuracy` takes them, under the name of their setting."""
-    rows = [(name, score.length, score.exact_match, *score.interval) for score in scores]
-    return pd.DataFrame(rows, columns=["method", "length", "exact_match", "low", "high"])
-
-
-def _small(png: bytes) -> bytes:
-    """A picture of few colours, a fifth of its size."""
-    written = io.BytesIO()
-    Image.open(io.BytesIO(png)).convert("RGB").quantize(16).save(written, "PNG", optimize=True)
-    return written.getvalue()
-
-
 class CalibrationPanel(Panel):
     """Finds the lines again at every move of a control; retrains with them at the press of a button.
 
@@ -92,8 +68,8 @@ class CalibrationPanel(Panel):
         samples: test samples per length.
 
     Attributes:
-        curves: digest of an experiment to the `curve` of its setting.
-        training: the thread that last retrained, or None.
+        lines, maps: the table of the lines found, and the biases that they become.
+        retraining: the buttons, and the curves of all that was trained.
 
     Raises:
         ValueError: the run has no lines that were found, or is of one causal stream.
@@ -103,42 +79,25 @@ class CalibrationPanel(Panel):
         e = run.experiment
         if e.bias != "calibrated" or e.in_one_stream:
             raise ValueError(f"expected a run of ABC with an encoder-decoder, got {e.method!r} on {e.task}")
-        self.run, self.runs, self.device, self.samples = run, Path(runs), device, samples
-        self.task, self.training = e.get_task(), None
-        self.attention = run.attention()
-        self.mode = dropdown("calibration", [RULE, ALGORITHM_1], RULE)
-        self.tau = slider(widgets.FloatSlider, "τ", value=e.tau, min=0.02, max=0.6, step=0.01)
-        self.kappa_cross = slider(widgets.FloatSlider, "κ cross", value=2.0, min=-1, max=8, step=0.1)
-        self.kappa_self = slider(widgets.FloatSlider, "κ self", value=0.87, min=-1, max=8, step=0.1)
+        self.run, self.task, self.attention = run, e.get_task(), run.attention()
+        self.mode = control(widgets.Dropdown, "calibration", options=[RULE, ALGORITHM_1])
+        self.tau = control(widgets.FloatSlider, "τ", value=e.tau, min=0.02, max=0.6, step=0.01)
+        self.kappa_cross = control(widgets.FloatSlider, "κ cross", value=2.0, min=-1, max=8, step=0.1)
+        self.kappa_self = control(widgets.FloatSlider, "κ self", value=0.87, min=-1, max=8, step=0.1)
         choices = [(name, delta) for delta, name in DIRECTIONS.items()]
         self.directions_cross, self.directions_self = (
-            widgets.SelectMultiple(description=f"Δ {name}", options=choices, value=value, rows=5)
+            control(widgets.SelectMultiple, f"Δ {name}", options=choices, value=value, rows=5)
             for name, value in (("cross", (-1, 0, 1)), ("self", (1,)))
         )
-        longest = max(60, longest_trained(self.task))
-        self.length = slider(widgets.IntSlider, "length (digits)", value=12, min=1, max=longest)
-        self.maps, self.lines = picture(), widgets.HTML()
-        self._drawing = HeadMaps(range(e.model.heads), 1.15, COLOURMAP, "bias")
-        self._make_retraining()
-        scores = [run.evaluate(n, samples, device=pick_device(device)) for n in TESTED_LENGTHS]
-        self.curves = {e.digest: curve(f"τ {e.tau:g} (this run)", scores)}
-        self._draw_curves()
-        self._of_algorithm_1 = widgets.VBox(
-            [self.kappa_cross, self.kappa_self, widgets.HBox([self.directions_cross, self.directions_self])]
-        )
+        self.length = control(widgets.IntSlider, "length (digits)", value=12, min=1, max=60)
+        self.lines, self.maps = widgets.HTML(), picture()
+        choices = [self.kappa_cross, self.kappa_self, self.directions_cross, self.directions_self]
+        self._of_algorithm_1 = widgets.VBox(choices)
+        self.retraining = Retraining(run, f"τ {e.tau:g} (this run)", self.asked, Path(runs), device, samples)
         controls = [self.mode, self.tau, self._of_algorithm_1, self.length]
-        buttons = widgets.HBox([self.retrain_button, self.stop_button, self.progress])
-        results = [self.lines, self.maps, buttons, self.status, self.curves_picture, self.curves_table]
+        results = [self.lines, self.maps, self.retraining]
         super().__init__(controls, results, f"Calibration panel: {e.task}, {e.method}, seed {e.seed}")
-        moved = [
-            self.mode,
-            self.tau,
-            self.kappa_cross,
-            self.kappa_self,
-            self.directions_cross,
-            self.directions_self,
-        ]
-        self.start([*moved, self.length], [self.maps])
+        self.start([self.mode, self.tau, *choices, self.length])
         self._fragment = self.fragment()
 
     @property
@@ -157,13 +116,6 @@ class CalibrationPanel(Panel):
         )
 
     @property
-    def experiment(self) -> Experiment:
-        """What retraining would train: the run's experiment with the controls' choices."""
-        if self.mode.value == RULE:
-            return replace(self.run.experiment, tau=self.tau.value)
-        return replace(self.run.experiment, bias="algorithm1", algorithm1=self.config, tau=TAU)
-
-    @property
     def name(self) -> str:
         """The controls' choices in short."""
         if self.mode.value == RULE:
@@ -171,119 +123,61 @@ class CalibrationPanel(Panel):
         deltas = (" ".join(map(str, delta.value)) for delta in (self.directions_cross, self.directions_self))
         return f"κ {self.kappa_cross.value:g}/{self.kappa_self.value:g}, Δ {' / '.join(deltas)}".replace("-", "−")
 
-    def redraw(self) -> str:
+    def asked(self) -> tuple[Experiment, str]:
+        """What retraining would train, the run's experiment with the controls' choices, and its name."""
+        if self.mode.value == RULE:
+            return replace(self.run.experiment, tau=self.tau.value), self.name
+        changes = {"bias": "algorithm1", "algorithm1": self.config, "tau": TAU}
+        return replace(self.run.experiment, **changes), self.name
+
+    def redraw(self) -> None:
         rule = self.mode.value == RULE
         self.tau.layout.display = None if rule else "none"
         self._of_algorithm_1.layout.display = "none" if rule else None
         if rule:
             found = calibrate_attention(self.attention, self.tau.value)
-            shown = [(f.line, f"{f.share:.2f}", f.layer + 1, f.head) for f in found.found]
-            self.lines.value = table(["line", "share", "layer", "head"], shown, 1)
-            self._draw(found.biases)
+            biases, head = found.biases, ["line", "share", "layer", "head"]
+            rows = [(str(f.line), f"{f.share:.2f}", f.layer + 1, f.head) for f in found.found]
+            self._said = f"{self.name}: " + ", ".join(f"{line} {share}" for line, share, *_ in rows)
         else:
             biases = calibrate_matrices(self.attention[-1], self.config)
-            shown = [
-                (bias.attention, *line) for bias in biases.cross_biases + biases.self_biases for line in bias.lines
-            ]
-            texts = [(a, head, delta, offset, f"{value:.2f}") for a, head, delta, offset, value in shown]
-            self.lines.value = table(["attention", "head", "Δ", "offset", "value"], texts, 1)
-            self._draw(biases)
-        return ""
+            head, rows = ["attention", "head", "Δ", "offset", "value"], []
+            for bias in biases.cross_biases + biases.self_biases:
+                rows += [(bias.attention, *which, f"{value:.2f}") for *which, value in bias.lines]
+            self._said = f"Algorithm 1, {self.name}"
+        self.lines.value = table(rows, head)
+        self.maps.value = self._draw(biases)
 
-    def _draw(self, biases: Biases) -> None:
+    def _draw(self, biases: Biases) -> bytes:
         width, form = self.task.digits_at(self.length.value) + 1, self.run.experiment.form
         stream = self.task.stream(width, form)
-        rows = torch.arange(stream.rows)
+        steps = torch.arange(stream.rows)
         (own,), (cross,) = biases
         source = decode(self.task.source(self.task.smallest(width), form)[0]).replace("0", "#")
         title = f"lines at {self.length.value} digits, {self.name}; grey is closed"
-        drawn = cross(rows, stream.columns(crossing=True)), own(rows, stream.columns())
-        self.maps.value = self._drawing.show(*drawn, title, source, None).png()
+        drawn = cross(steps, stream.columns(crossing=True)), own(steps, stream.columns())
+        return to_png(head_maps(*drawn, range(self.run.experiment.model.heads), title, source))
 
     def fragment(self) -> str:
         """A self-contained HTML fragment with frames for several τ and κ; the controls stay where they were."""
+        frames: dict[str, list[dict]] = {"tau": [], "kappa": []}
         before = self.mode.value, self.tau.value, self.kappa_cross.value
-        frames: dict[str, list] = {"tau": [], "kappa": []}
-        for mode, control, values, key in (
-            (RULE, self.tau, TAUS, "tau"),
-            (ALGORITHM_1, self.kappa_cross, KAPPAS, "kappa"),
-        ):
+        moves = [("tau", RULE, self.tau, value) for value in TAUS]
+        moves += [("kappa", ALGORITHM_1, self.kappa_cross, value) for value in KAPPAS]
+        for key, mode, slider, value in moves:
             self.mode.value = mode
-            for value in values:
-                control.value = value
-                png = base64.b64encode(_small(self.maps.value)).decode("ascii")
-                text = self._in_words() if not self.text else self.text
-                frames[key].append({"name": f"{value:g}", "png": png, "text": text})
+            slider.value = value
+            text = self.text or self._said
+            frames[key].append({"name": f"{value:g}", "png": _small(self.maps.value), "text": text})
         self.mode.value, self.tau.value, self.kappa_cross.value = before
         return PAGE.replace("FRAMES", json.dumps(frames, ensure_ascii=False).replace("</", "<\\/"))
 
-    def _in_words(self) -> str:
-        if self.mode.value == ALGORITHM_1:
-            return f"Algorithm 1, {self.name}"
-        found = calibrate_attention(self.attention, self.tau.value)
-        return f"{self.name}: " + ", ".join(f"{f.line} {f.share:.2f}" for f in found.found)
-
-    def _make_retraining(self) -> None:
-        self.retrain_button = widgets.Button(
-            description="Retrain with these lines", button_style="primary", layout={"width": "16em"}
-        )
-        self.stop_button = widgets.Button(description="Stop", disabled=True, layout={"width": "7em"})
-        self.progress = widgets.IntProgress(value=0, min=0, max=1, layout={"width": "20em"})
-        self.status = widgets.Label("")
-        self.curves_picture, self.curves_table = picture(), widgets.HTML()
-        self.retrain_button.on_click(lambda _: self.retrain())
-        self.stop_button.on_click(lambda _: self.stop())
-
-    def retrain(self) -> None:
-        """Train the run's experiment with the controls' lines in the background, and test it."""
-        if self.training is not None and self.training.is_alive():
-            return
-        try:
-            experiment, name = self.experiment, self.name
-        except ValueError as error:
-            self.status.value = str(error)
-            return
-        self.retrain_button.disabled, self.stop_button.disabled = True, False
-        self.training = BackgroundTraining(
-            experiment,
-            self.runs,
-            TESTED_LENGTHS,
-            self.samples,
-            self.device,
-            self.show_progress,
-            lambda scores, text: self._finish(experiment, name, scores, text),
-        )
-        self.training.start()
-
-    def stop(self) -> None:
-        """Ask the training to stop, which it does within a second, or after the length that is being tested."""
-        if self.training is not None and self.training.is_alive():
-            self.training.ask_to_stop()
-            self.stop_button.disabled = True
-            self.status.value = "stopping"
-
-    def show_progress(self, done: int, total: int, text: str) -> None:
-        """Show how many steps of how many are done, and a line for the reader."""
-        self.progress.max = max(total, 1)
-        self.progress.value = done if total else 1
-        self.status.value = text
-
-    def _finish(self, experiment: Experiment, name: str, scores: list[Score] | None, text: str) -> None:
-        if scores is not None and experiment.digest not in self.curves:
-            self.curves[experiment.digest] = curve(name, scores)
-            self._draw_curves()
-        self.status.value = text
-        self.retrain_button.disabled, self.stop_button.disabled = False, True
-
-    def _draw_curves(self) -> None:
-        curves = pd.concat(self.curves.values())
-        self.curves_picture.value = to_png(accuracy_figure(curves, longest_trained(self.task)))
-        header = ["exact match (%) at", *map(str, TESTED_LENGTHS)]
-        rows = [
-            [name, *map("{:.1f}".format, points["exact_match"])]
-            for name, points in curves.groupby("method", sort=False)
-        ]
-        self.curves_table.value = table(header, rows, 1)
-
     def _repr_mimebundle_(self, **kwargs) -> dict:
         return super()._repr_mimebundle_(**kwargs) | {PANEL_MIME: self._fragment}
+
+
+def _small(png: bytes) -> str:
+    """A picture of few colours, a fifth of its size, in base64."""
+    written = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(16).save(written, "PNG", optimize=True)
+    return base64.b64encode(written.getvalue()).decode("ascii")

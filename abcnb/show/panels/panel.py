@@ -1,34 +1,23 @@
-"""What all panels share: a line for messages, pictures, tables, and a mime bundle that needs no kernel."""
+"""What all panels share: controls, a line for messages, tables and pictures, and HTML where no kernel answers."""
 
 import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 
 import ipywidgets as widgets
-
-from abcnb.show.panels.drawing import sentence, stacked, to_png
-
-LABEL_WIDTH = "10.5em"
-_WIDE = {"description_width": LABEL_WIDTH}
+from matplotlib.colors import to_hex, to_rgb
 
 
-def slider(kind: type, description: str, **options) -> widgets.Widget:
-    """A slider that redraws while it moves; a finer step or wider range comes with `options`."""
-    return kind(description=description, continuous_update=True, style=_WIDE, layout={"width": "28em"}, **options)
-
-
-def dropdown(description: str, options: Sequence, value) -> widgets.Dropdown:
-    """A choice of one."""
-    return widgets.Dropdown(
-        description=description, options=options, value=value, style=_WIDE, layout={"width": "28em"}
+def control(kind: type, description: str, **options) -> widgets.Widget:
+    """A slider, choice or text field with its description beside it."""
+    return kind(
+        description=description, style={"description_width": "10.5em"}, layout={"width": "32em"}, **options
     )
 
 
-def text_field(description: str, value: str) -> widgets.Text:
-    """A line typed by the reader, taken on Enter or on leaving the field."""
-    return widgets.Text(
-        description=description, value=value, continuous_update=False, style=_WIDE, layout={"width": "36em"}
-    )
+def text_field(value: str) -> widgets.Text:
+    """An input typed by the reader, taken on Enter or on leaving the field."""
+    return control(widgets.Text, "input", value=value, continuous_update=False)
 
 
 def picture() -> widgets.Image:
@@ -37,25 +26,36 @@ def picture() -> widgets.Image:
     return widgets.Image(format="png", layout=shape)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], words: int = 0) -> str:
-    """An HTML table that scrolls when long; the first `words` columns are aligned left."""
-    align = ["left" if i < words else "right" for i in range(len(header))]
-    style = "padding:1px 7px;white-space:nowrap;text-align:"
+def table(rows: Iterable[Sequence], head: Sequence[str] = ()) -> str:
+    """An HTML table that scrolls when large; a cell is a text, or a pair of a text and its colour, or None for none.
+
+    Where there is no head, the first cell of each row names it.
+    """
+    style = "padding:1px 6px;white-space:nowrap;text-align:left"
     heads = "".join(
-        f'<th scope="col" style="{style}{a};border-bottom:1px solid">{escape(name)}</th>'
-        for name, a in zip(header, align, strict=True)
+        f'<th scope="col" style="{style};border-bottom:1px solid">{escape(name)}</th>' for name in head
     )
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td style="{style}{a}">{escape(str(v))}</td>' for v, a in zip(row, align, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    whole = f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>"
+    body = ""
+    for row in rows:
+        body += "<tr>"
+        for number, cell in enumerate(row):
+            text, colour = cell if isinstance(cell, tuple) else (cell, None)
+            tag = "td" if head or number else 'th scope="row"'
+            body += f'<{tag} style="{style}{_filled(colour)}">{escape(str(text))}</{tag[:2]}>'
+        body += "</tr>"
     return (
-        '<div style="max-height:340px;max-width:100%;overflow:auto;display:inline-block;line-height:1.35">'
-        f'<table style="border-collapse:collapse">{whole}</table></div>'
+        '<div style="max-height:340px;max-width:100%;overflow:auto;line-height:1.35;margin-bottom:0.5em">'
+        '<table style="border-collapse:collapse;font-family:monospace">'
+        f"{f'<thead><tr>{heads}</tr></thead>' if head else ''}<tbody>{body}</tbody></table></div>"
     )
+
+
+def _filled(colour) -> str:
+    if colour is None:
+        return ""
+    red, green, blue = to_rgb(colour)
+    ink = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.45 else "black"
+    return f";background:{to_hex(colour)};color:{ink}"
 
 
 class Panel(widgets.VBox):
@@ -68,28 +68,29 @@ class Panel(widgets.VBox):
         described: one line on what the panel shows.
         message: the widget that shows the text.
         results: the box of what is drawn; hidden where the controls ask for something that cannot be.
-        still: the figures of how the panel started, as one PNG.
+        still: the tables and pictures of how the panel started, as HTML.
     """
 
     def __init__(self, controls: Sequence[widgets.Widget], results: Sequence[widgets.Widget], described: str):
-        self.text, self.described, self.still = "", described, b""
-        self.message = widgets.HTML()
-        self.results = widgets.VBox(list(results))
+        self.text, self.described, self.still = "", described, ""
+        self.message, self.results = widgets.HTML(), widgets.VBox(list(results))
         super().__init__([*controls, self.message, self.results])
 
-    def start(self, controls: Iterable[widgets.Widget], pictures: Sequence[widgets.Image]) -> None:
-        """Draw for the first time, keep that picture, and from now on redraw whenever a control moves."""
+    def start(self, controls: Iterable[widgets.Widget]) -> None:
+        """Draw for the first time, keep that, and from now on redraw whenever a control moves."""
         self.update()
-        drawn = [picture.value for picture in pictures if picture.value]
-        self.still = stacked(drawn) if drawn else to_png(sentence(self.text))
-        for control in controls:
-            control.observe(self.update, names="value")
+        self.still = self.message.value
+        for shown in () if self.text else self.results.children:
+            if isinstance(shown, widgets.HTML):
+                self.still += shown.value
+            elif isinstance(shown, widgets.Image):
+                data = base64.b64encode(shown.value).decode("ascii")
+                self.still += f'<p><img alt="{escape(self.described)}" src="data:image/png;base64,{data}"></p>'
+        for moved in controls:
+            moved.observe(self.update, names="value")
 
-    def redraw(self) -> str:
+    def redraw(self) -> None:
         """Draw what the controls ask for.
-
-        Returns:
-            A line for the reader, or nothing.
 
         Raises:
             ValueError: they ask for something that cannot be drawn; its text is for the reader.
@@ -99,18 +100,15 @@ class Panel(widgets.VBox):
     def update(self, _change=None) -> None:
         """`redraw`; what cannot be drawn becomes a message, and the results of before are hidden."""
         try:
-            self.say(self.redraw())
-            self.results.layout.display = None
+            self.redraw()
+            self.text = ""
         except ValueError as error:
-            self.say((str(error).splitlines() or ["this cannot be drawn"])[0])
-            self.results.layout.display = "none"
-
-    def say(self, text: str) -> None:
-        """Show one line; an empty one takes it away."""
-        self.text = text
+            self.text = (str(error).splitlines() or ["this cannot be drawn"])[0]
+        self.results.layout.display = "none" if self.text else None
         style = "color:#8a3b00;font-weight:600"
-        self.message.value = f'<span role="status" style="{style}">{escape(text)}</span>' if text else ""
+        said = f'<span role="status" style="{style}">{escape(self.text)}</span>'
+        self.message.value = said if self.text else ""
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         bundle = super()._repr_mimebundle_(**kwargs) or {}
-        return bundle | {"text/plain": self.described, "image/png": base64.b64encode(self.still).decode("ascii")}
+        return bundle | {"text/plain": self.described, "text/html": self.still}

@@ -1,15 +1,12 @@
 """The tasks panel: what source, label and columns of an input are."""
 
-from dataclasses import dataclass
-
 import ipywidgets as widgets
-import torch
 
 from abcnb.coordinates import NO_PLACE, Stream
 from abcnb.rows import RowTask
-from abcnb.show.panels.drawing import MOST_TOKENS, cell_rows, shade, to_png
-from abcnb.show.panels.panel import Panel, dropdown, picture, slider, table, text_field
-from abcnb.show.style import PALETTE
+from abcnb.show.figures.maps import operand_places
+from abcnb.show.panels.panel import Panel, control, table, text_field
+from abcnb.show.style import PALETTE, shade
 from abcnb.tasks import TASKS, Task, get_task
 from abcnb.tokens import decode
 
@@ -42,47 +39,6 @@ def column_kinds(source: str, stream: Stream) -> list[str]:
     return kinds
 
 
-def places_of(stream: Stream) -> list[list[int]]:
-    """For each operand, every source column's place in it, `NO_PLACE` outside."""
-    found, index = [], torch.arange(-1, stream.width + 1)
-    for operand in stream.operands:
-        places = torch.full((stream.source,), NO_PLACE)
-        places[operand.tokens([index])] = index
-        found.append(places.tolist())
-    return found
-
-
-@dataclass(frozen=True)
-class WrittenInput:
-    """One input as the model meets it.
-
-    Attributes:
-        source, fed, target: texts of source, decoder input and target.
-        kinds: the key in `KINDS` of every source column.
-        places: for each operand, every column's place in it, `NO_PLACE` outside.
-        read: the label as a person writes it.
-    """
-
-    source: str
-    fed: str
-    target: str
-    kinds: list[str]
-    places: list[list[int]]
-    read: str
-
-
-def written_input(task: Task, text: str, form: str) -> WrittenInput:
-    """Source, label and columns of an input typed in the task's own form.
-
-    Raises:
-        ValueError: not an input of the task, a digit that its base does not have, an unknown form.
-    """
-    batch = task.batch(task.parse(text), form)
-    source, target = decode(batch.source[0]), decode(batch.target[0])
-    kinds, places = column_kinds(source, batch.stream), places_of(batch.stream)
-    return WrittenInput(source, decode(batch.decoder_input[0]), target, kinds, places, task.read(target))
-
-
 class TasksPanel(Panel):
     """An input typed by the reader: its source, label and decoder input, and what each column is.
 
@@ -95,24 +51,26 @@ class TasksPanel(Panel):
         form: `natural` or `aligned`, where the task has it.
 
     Attributes:
-        source, steps, texts: the cells of the source's columns and of the output's steps, and the texts.
+        texts, cells: the texts, and the cells of the source's columns and of the output's steps.
+
+    Raises:
+        ValueError: the task's output is in rows.
     """
 
     def __init__(self, task: str = "addition", text: str = "", base: int | None = None, form: str = "aligned"):
         first = get_task(task, base)
         if isinstance(first, RowTask):
             raise ValueError(f"expected a task that writes one row, got {task!r}; rows_panel shows a run of it")
-        base, forms, text = first.base, first.forms, text or example_input(first)
-        self.task = dropdown("task", [name for name in TASKS if not issubclass(TASKS[name], RowTask)], task)
-        self.base = slider(widgets.IntSlider, "base", value=base, min=2, max=16)
-        self.form = dropdown("form", forms, form if form in forms else forms[0])
-        self.input = text_field("input", text)
-        self.source, self.steps, self.texts = picture(), picture(), widgets.HTML()
+        text, names = text or example_input(first), [n for n in TASKS if not issubclass(TASKS[n], RowTask)]
+        self.task = control(widgets.Dropdown, "task", options=names, value=task)
+        self.base = control(widgets.IntSlider, "base", value=first.base, min=2, max=16)
+        form = form if form in first.forms else first.forms[0]
+        self.form = control(widgets.Dropdown, "form", options=first.forms, value=form)
+        self.input, self.texts, self.cells = text_field(text), widgets.HTML(), widgets.HTML()
         self.task.observe(self._other_task, names="value")
         controls = [self.task, self.base, self.form, self.input]
-        described = f"Tasks panel: what the columns of {text} are"
-        super().__init__(controls, [self.texts, self.source, self.steps], described)
-        self.start(controls, [self.source, self.steps])
+        super().__init__(controls, [self.texts, self.cells], f"Tasks panel: what the columns of {text} are")
+        self.start(controls)
 
     def _other_task(self, change: dict) -> None:
         task = get_task(change["new"])
@@ -125,24 +83,20 @@ class TasksPanel(Panel):
         except ValueError:
             self.input.value = example_input(task)
 
-    def redraw(self) -> str:
+    def redraw(self) -> None:
         task = get_task(self.task.value, self.base.value)
-        found = written_input(task, self.input.value, self.form.value)
-        used = {key: KINDS[key] for key in KINDS if key in found.kinds}
-        rows = {"source": (found.source, [None] * len(found.source))}
-        rows["kind"] = (found.kinds, [KINDS[kind][1] for kind in found.kinds])
-        width = max(map(max, found.places))
-        for operand, places in enumerate(found.places, 1):
-            drawn = places[:MOST_TOKENS]
-            texts = ["" if p == NO_PLACE else str(p).replace("-", "−") for p in drawn]
-            rows[f"place in operand {operand}"] = (texts, [shade(p + 1, width + 1) for p in drawn])
-        legend = {f"{key} {name}": colour for key, (name, colour) in used.items()}
-        steps = {"output step": ([str(i) for i in range(len(found.target))], [None] * len(found.target))}
-        steps["decoder input"] = (found.fed, ["0.9"] * len(found.fed))
-        steps["target"] = (found.target, [PALETTE[9]] * len(found.target))
-        self.source.value = to_png(cell_rows(rows, legend=legend))
-        self.steps.value = to_png(cell_rows(steps))
-        texts = (("source", found.source), ("target (units first)", found.target), ("decoder input", found.fed))
-        self.texts.value = table(["", "text"], [*texts, ("the label is read as", found.read)], 2)
-        shown = f"The first {MOST_TOKENS} of {len(found.source)} columns are drawn."
-        return shown if len(found.source) > MOST_TOKENS else ""
+        batch = task.batch(task.parse(self.input.value), self.form.value)
+        source, fed, target = (decode(ids[0]) for ids in (batch.source, batch.decoder_input, batch.target))
+        kinds, most = column_kinds(source, batch.stream), batch.stream.width + 1
+        columns = [["source", *source], ["kind", *((kind, KINDS[kind][1]) for kind in kinds)]]
+        for operand, places in enumerate(operand_places(batch.stream).values(), 1):
+            cells = [
+                ("", None) if p == NO_PLACE else (str(p).replace("-", "−"), shade(p + 1, most)) for p in places
+            ]
+            columns.append([f"place in operand {operand}", *cells])
+        legend = ["kinds", *((f"{key} {name}", colour) for key, (name, colour) in KINDS.items() if key in kinds)]
+        steps = [["output step", *range(len(target))], ["decoder input", *fed]]
+        steps.append(["target", *((token, PALETTE[9]) for token in target)])
+        self.cells.value = table(columns) + table([legend]) + table(steps)
+        texts = {"source": source, "target (units first)": target, "decoder input": fed}
+        self.texts.value = table([*texts.items(), ("the label is read as", task.read(target))])
