@@ -15,23 +15,21 @@ TESTS = {"random": "random", "hard": "hard cases"}  # of the table at a glance
 
 
 class Folded:
-    """Tables behind a line that unfolds them; in plain text all of them are written out.
+    """A table behind a line that unfolds it; in plain text it is written out.
 
     Args:
         summary: the line.
-        tables: data frames, or styled ones.
+        table: what is folded.
     """
 
-    def __init__(self, summary: str, *tables: pd.DataFrame | Styler):
-        self.summary, self.tables = summary, tables
+    def __init__(self, summary: str, table: pd.DataFrame):
+        self.summary, self.table = summary, table
 
     def _repr_html_(self) -> str:
-        inside = "".join(table._repr_html_() for table in self.tables)
-        return f"<details><summary>{escape(self.summary)}</summary>{inside}</details>"
+        return f"<details><summary>{escape(self.summary)}</summary>{self.table._repr_html_()}</details>"
 
     def __repr__(self) -> str:
-        plain = (table.data if isinstance(table, Styler) else table for table in self.tables)
-        return "\n\n".join([self.summary, *(table.to_string() for table in plain)])
+        return f"{self.summary}\n\n{self.table.to_string()}"
 
 
 def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Styler:

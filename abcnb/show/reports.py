@@ -9,7 +9,6 @@ import hashlib
 import json
 import platform
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -21,9 +20,7 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from nbclient.exceptions import CellControlSignal, DeadKernelError
 from nbformat import NotebookNode
-from papermill.engines import NBClientEngine, papermill_engines
 from papermill.exceptions import PapermillExecutionError
-from tqdm import tqdm
 from traitlets import default
 
 import abcnb
@@ -49,24 +46,6 @@ class _ThisPython(AsyncKernelManager):
     @default("transport_encryption")
     def _encrypted(self) -> str:  # else kernels warn that others on this machine could listen
         return "auto"
-
-
-class _Counting(NBClientEngine):
-    """papermill's engine, which also reports each finished cell."""
-
-    @classmethod
-    def execute_managed_notebook(cls, nb_man, kernel_name, done=None, **options):
-        complete = nb_man.cell_complete
-
-        def complete_and_count(cell, **which):
-            complete(cell, **which)
-            done()
-
-        nb_man.cell_complete = complete_and_count
-        return super().execute_managed_notebook(nb_man, kernel_name, **options)
-
-
-papermill_engines.register("abcnb", _Counting)
 
 
 def provenance(device: str) -> list[tuple[str, str]]:
@@ -140,13 +119,8 @@ class Execution:
         sources = [file for file in package.rglob("*") if file.suffix in (".py", ".js", ".css", ".j2")]
         parts = [cells, self.parameters(file), _digest(sources, package)]
         if "reports_dir" in self.parameters(file):
-            kinds = (
-                "results/*.csv",
-                "sweeps/*.toml",
-                "models/*/*-[0-9].json",
-                "models/*/metrics.json",
-                "models/*/*.safetensors",
-            )
+            kinds = ("results/*.csv", "sweeps/*.toml", "models/*/*-[0-9].json", "models/*/metrics.json")
+            kinds += ("models/*/*.safetensors",)
             parts.append(_digest([known for kind in kinds for known in self.reports.glob(kind)], self.reports))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -163,15 +137,15 @@ class Execution:
         notebook = self.done(file)
         return notebook is not None and notebook.metadata.abcnb.fingerprint == self.fingerprint(file)
 
-    def execute(
-        self, file: Path, made_with: list[tuple[str, str]], done: Callable[[], None] = lambda: None
-    ) -> None:
+    def execute(self, file: Path, made_with: list[tuple[str, str]]) -> str:
         """Execute one notebook; its output is written cell by cell, also where it fails.
 
         Args:
             file: the notebook.
             made_with: its provenance.
-            done: called after every cell.
+
+        Returns:
+            How long it took, in words.
 
         Raises:
             ValueError: a cell failed, or took too long.
@@ -184,15 +158,12 @@ class Execution:
                     str(file.resolve()),
                     str(output),
                     self.parameters(file),
-                    engine_name="abcnb",
                     kernel_name="python3",
                     language="python",
-                    progress_bar=False,
                     start_timeout=KERNEL_SECONDS,
                     execution_timeout=CELL_SECONDS,
                     cwd=anywhere,
                     kernel_manager_class=_ThisPython,
-                    done=done,
                 )
             except PapermillExecutionError as error:
                 reason = error.evalue.strip().splitlines()[:1]
@@ -204,6 +175,7 @@ class Execution:
         record = {"fingerprint": fingerprint, "parameters": self.parameters(file)}
         notebook.metadata["abcnb"] = record | {"provenance": [("executed in", took), *made_with]}
         write(notebook, output)
+        return took
 
 
 def _shown_parameters(file: Path, passed: dict) -> list[dict]:
@@ -224,36 +196,29 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
         One line per page that could not be written; the others are written.
     """
     files, target, failures = find([], folder), execution.pages(), []
-    executed = {file.stem: notebook for file in files if (notebook := execution.done(file))}
-    ready = {file.stem for file in files if file.stem in executed or (target / f"{file.stem}.html").exists()}
+    executed = {file: notebook for file in files if (notebook := execution.done(file))}
+    ready = {file.stem for file in files if file in executed or (target / f"{file.stem}.html").exists()}
     site = pages.Site(target, folder.resolve(), tuple(file.stem for file in files), frozenset(ready))
     made = {}
-    for file in files:
-        if file.stem not in executed:
-            continue
-        record = executed[file.stem].metadata.abcnb
+    for file, notebook in executed.items():
+        record = notebook.metadata.abcnb
         shown = _shown_parameters(file, record.parameters)
         try:
-            page = pages.report_page(clean(executed[file.stem]), file.stem, site, shown, record.provenance)
+            made[file.stem] = pages.report_page(clean(notebook), file.stem, site, shown, record.provenance)
         except ValueError as error:
             failures.append(f"{file.stem}: {error}")
-            continue
-        made[file.stem] = page
     table = results.read(execution.reports / "results" / "accuracy.csv")
     text = tables.overview(table[table["preset"] == execution.preset])
     if text:
         text += "\n\nThe last report covers every length, every seed and the hard cases."
     else:
         text = f"Nothing is measured at preset {execution.preset} yet."
-    documents = {file.stem: read(file) for file in files}
-    hero = execution.reports / "hero.png"
+    documents, hero = {file.stem: read(file) for file in files}, execution.reports / "hero.png"
     figure = hero.read_bytes() if hero.exists() else b""
     made["index"] = pages.index_page(documents, site, text, provenance(execution.device), figure)
     target.mkdir(parents=True, exist_ok=True)
     for name, page in made.items():
         write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page, encoding="utf-8"))
-        if len(page.encode()) > pages.LARGEST:
-            tqdm.write(f"warning: {name}.html has {len(page.encode()) / 1e6:.1f} MB, expected at most 3")
     return failures
 
 
@@ -276,24 +241,16 @@ def write_reports(
     """
     if write_back and execution.preset != COMMITTED_PRESET:
         raise ValueError(f"expected preset {COMMITTED_PRESET!r} to write back, got {execution.preset!r}")
-    files, failures, made_with = find(wanted, folder), [], provenance(execution.device)
-    todo = [file for file in files if execution.fresh or not execution.is_current(file)]
-    cells = {file: len(read(file).cells) + bool(execution.parameters(file)) for file in todo}
-    with tqdm(total=sum(cells.values()), unit="cell", smoothing=0, disable=not todo) as bar:
-        for file in files:
-            if file not in todo:
-                bar.write(f"{file.stem}: current")
-                continue
-            bar.set_description(file.stem)
-            ends = bar.n + cells[file]
+    failures, made_with = [], provenance(execution.device)
+    for file in find(wanted, folder):
+        if not execution.fresh and execution.is_current(file):
+            print(f"{file.stem}: current")
+        else:
             try:
-                execution.execute(file, made_with, bar.update)
-                bar.write(f"{file.stem}: executed in {execution.done(file).metadata.abcnb.provenance[0][1]}")
+                print(f"{file.stem}: executed in {execution.execute(file, made_with)}")
             except ValueError as error:
                 failures.append(f"{file.stem}: {error}")
-                bar.write(f"{file.stem}: failed; what it did is in {execution.output(file)}")
-            bar.update(ends - bar.n)
-    for file in files:
+                print(f"{file.stem}: failed; what it did is in {execution.output(file)}")
         notebook = execution.done(file)
         if write_back and notebook is not None:
             write(clean(notebook), file)

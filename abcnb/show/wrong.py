@@ -7,9 +7,10 @@ from abcnb.decoding import write_outputs
 from abcnb.evaluation import check_request, count_errors, test_inputs
 from abcnb.model import Transformer
 from abcnb.pipeline import check_data
-from abcnb.tasks import Batch
 from abcnb.tokens import decode
 from abcnb.training_data import TrainingData
+
+SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -28,22 +29,18 @@ class WrongOutputs:
         lines = [self.title]
         for source, written, true in self.rows:
             marks = "".join(" " if a == b else "^" for a, b in zip(written, true, strict=True))
-            lines += [
-                f"\nsource   {source}",
-                f"written  {written}",
-                f"true     {true}",
-                f"         {marks}".rstrip(),
-            ]
-        return "\n".join(lines)
+            lines += ["", f"source   {source}", f"written  {written}", f"true     {true}", f"         {marks}"]
+        return "\n".join(map(str.rstrip, lines))
 
     def _repr_html_(self) -> str:
-        wrong = '<b style="color:#b3261e;text-decoration:underline">{}</b>'
-        parts = [f"<p>{escape(self.title)}</p>"]
+        html = f"<p>{escape(self.title)}</p>"
         for source, written, true in self.rows:
-            digits = [escape(a) if a == b else wrong.format(escape(a)) for a, b in zip(written, true, strict=True)]
-            lines = (f"source   {escape(source)}", f"written  {''.join(digits)}", f"true     {escape(true)}")
-            parts.append("<pre>" + "\n".join(lines) + "</pre>")
-        return "".join(parts)
+            digits = ""
+            for a, b in zip(written, true, strict=True):
+                wrong = f'<b style="color:#b3261e;text-decoration:underline">{escape(a)}</b>'
+                digits += escape(a) if a == b else wrong
+            html += f"<pre>source   {escape(source)}\nwritten  {digits}\ntrue     {escape(true)}</pre>"
+        return html
 
 
 def wrong_outputs(
@@ -52,16 +49,14 @@ def wrong_outputs(
     length: int,
     samples: int = 500,
     test_set: str = "random",
-    most: int = 3,
 ) -> WrongOutputs:
-    """The first wrong outputs of a test, written greedily.
+    """The first few wrong outputs of a test, written greedily.
 
     Args:
         model: a trained model.
         data: what it was trained on.
         length: of the operands, in digits.
         samples, test_set: as of `abcnb.evaluate`.
-        most: how many of them are shown.
 
     Raises:
         ValueError: as of `abcnb.evaluate`.
@@ -73,11 +68,10 @@ def wrong_outputs(
     for operands in test_inputs(task, length, samples, test_set, data.width).values():
         errors = count_errors(model, task, operands, form)
         total, wrong = total + len(errors), wrong + int((errors > 0).sum())
-        first = errors.nonzero().flatten().tolist()[: most - len(found)]
+        first = errors.nonzero().flatten().tolist()[: SHOWN - len(found)]
         found += [task.batch(tuple(o[n : n + 1] for o in operands), form) for n in first]
-    title = f"{wrong:,} of {total:,} {test_set} samples wrong at {length} digits"
-    return WrongOutputs(title, tuple(_row(model, batch) for batch in found))
-
-
-def _row(model: Transformer, batch: Batch) -> tuple[str, str, str]:
-    return decode(batch.source[0]), decode(write_outputs(model, batch)[0]), decode(batch.target[0])
+    rows = tuple(
+        (decode(batch.source[0]), decode(write_outputs(model, batch)[0]), decode(batch.target[0]))
+        for batch in found
+    )
+    return WrongOutputs(f"{wrong:,} of {total:,} {test_set} samples wrong at {length} digits", rows)
