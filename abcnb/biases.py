@@ -7,8 +7,6 @@ above the diagonal of self-attention are closed by the model for every method. B
 those of distances in `rivals.distances`.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -46,44 +44,11 @@ def own_token(rows: torch.Tensor, columns: Columns) -> torch.Tensor:
     return torch.zeros(other.shape, device=rows.device).masked_fill(other, CLOSED)[None]
 
 
-@dataclass(frozen=True)
-class Softened:
-    """A bias whose closed cells have a finite value; open cells keep theirs.
-
-    Beside a cell of bias 0 and the same score, a closed cell has a weight of e^value instead of none.
-    """
-
-    bias: Bias
-    value: float
-
-    def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
-        bias = self.bias(rows, columns)
-        return bias.masked_fill(bias == CLOSED, self.value)
-
-
 def unbiased(rows: torch.Tensor, columns: Columns) -> torch.Tensor:
     """The bias that changes nothing: 0 in every cell, [1, rows, columns]."""
     return torch.zeros(1, len(rows), len(columns), device=rows.device)
 
 
-def limited(
-    biases: Biases, layers: int, attention: str = "both", only: Collection[int] = (), closed: float = CLOSED
-) -> Biases:
-    """Biases in a part of the decoder, or with closed cells that are not quite closed.
-
-    Args:
-        biases: of all layers.
-        layers: how many decoder layers there are.
-        attention: `self`, `cross` or `both`: which attention keeps its bias.
-        only: the layers that keep it, from 0; empty is all.
-        closed: the value of closed cells. Causality stays −∞: the model adds it after this.
-    """
-
-    def part(name: str, given: tuple[Bias, ...]) -> tuple[Bias, ...]:
-        if not given or attention not in (name, "both"):
-            return ()
-        each = given * (layers // len(given)) if only else given
-        each = [unbiased if only and layer not in only else bias for layer, bias in enumerate(each)]
-        return tuple(bias if closed == CLOSED or bias is unbiased else Softened(bias, closed) for bias in each)
-
-    return Biases(part("self", biases.self_biases), part("cross", biases.cross_biases))
+def own_token_first(layers: int) -> Biases:
+    """In the first of so many layers every token sees itself alone; the others see all before."""
+    return Biases((own_token, *[unbiased] * (layers - 1)))

@@ -145,8 +145,6 @@ class TrainingConfig:
         clip: largest gradient norm.
         validate_every: steps between validations.
         validation_samples: held-out samples in each.
-        stop_error_rate: stop once the validation's digit error rate, from 0 to 1, is at most this at three
-            validations in a row; −1 runs the schedule to its end.
         precision: `fp32`, `bf16` (autocast), or `auto`: bf16 on CUDA, fp32 elsewhere.
         compile: run the model through `torch.compile`; on a CPU it was measured not to pay.
     """
@@ -159,7 +157,6 @@ class TrainingConfig:
     clip: float = 1.0
     validate_every: int = 100
     validation_samples: int = 1000
-    stop_error_rate: float = -1.0
     precision: str = "auto"
     compile: bool = False
 

@@ -7,11 +7,8 @@
     evaluate(model, data, [6, 20, 60])   exact match at lengths it never met
 
 The same for every task. `TrainingData("addition", one_stream=True)` is for decoder-only models; outputs in rows
-(`multiplication`, `many-addition`, `nested`) always are. `adapt` (LoRA) and `attention_of` (what `calibrate` averages)
-stand beside these for comparisons and figures.
-
-Lines written by hand (ABS) are lines too: `retrain(data, lines_by_hand(data))`. What trains a model for the tables
-(`study.fitting`) calls these same functions and adds folders, checkpoints and locks.
+(`multiplication`, `many-addition`, `nested`) always are. Lines written by hand (ABS) are lines too:
+`retrain(data, lines_by_hand(data))`. `study.fitting` calls these functions and adds folders, checkpoints and locks.
 
 Source: paper, section 4 and appendix D (ABC), appendix C.4 (ABS).
 """
@@ -23,7 +20,7 @@ import torch
 
 from abcnb import evaluation
 from abcnb.attention import average_attention
-from abcnb.biases import NO_BIASES, Biases, limited, own_token
+from abcnb.biases import NO_BIASES, Biases, own_token_first
 from abcnb.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
 from abcnb.configs import ModelConfig
 from abcnb.evaluation import Score
@@ -58,7 +55,7 @@ def plain_biases(data: TrainingData, layers: int) -> Biases:
     """What a plain model that is to be calibrated has in its attention: nothing, or what its task asks for."""
     if not data.task.first_layer_apart:
         return NO_BIASES
-    return limited(Biases((own_token,)), layers, only=(0,))
+    return own_token_first(layers)
 
 
 def lines_by_hand(data: TrainingData, heads: int = PLAIN.heads) -> Biases:
@@ -84,12 +81,11 @@ def new_model(
         adapted, lora: the weights of a trained model, which are frozen, and the adapters that it gets.
 
     Raises:
-        ValueError: a task that the architecture cannot learn, biases that it does not have, or a model that does not
-            fit into memory.
+        ValueError: task, architecture and biases do not go together, or the model does not fit into memory.
     """
-    streaming = config.architecture == "decoder-only"
     task.check_architecture(config.architecture)
-    vocabulary = task.stream_vocabulary_size if streaming else task.vocabulary_size
+    in_stream = config.architecture == "decoder-only"
+    vocabulary = task.stream_vocabulary_size if in_stream else task.vocabulary_size
     check_model(config, vocabulary)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -102,11 +98,7 @@ def new_model(
 
 
 def check_data(data: TrainingData, model: Transformer | None = None) -> None:
-    """Refuse what is no training data, or data of another task than a model was trained on.
-
-    Raises:
-        ValueError: says what was expected and what came.
-    """
+    """Refuse what is no training data, or data of another task than a model was trained on."""
     if not isinstance(data, TrainingData):
         raise ValueError(f"expected TrainingData, such as abcnb.TrainingData('successor'), got {data!r}")
     if model is not None and not isinstance(model, Transformer):
@@ -148,8 +140,8 @@ def interpolate(
         The model in evaluation mode; its `history` holds the validations.
 
     Raises:
-        ValueError: what came is no `TrainingData`, the task and the architecture do not go together, the training does
-            not fit into memory, or its loss is not finite.
+        ValueError: no `TrainingData`, a model that cannot learn the task or does not fit into memory, or a loss that is
+            not finite.
     """
     check_data(data)
     config = model or plain_model(data)
@@ -199,11 +191,7 @@ def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: in
 
 
 def biases_of(lines: Calibration | Biases, data: TrainingData) -> Biases:
-    """The biases of lines that were found or written.
-
-    Raises:
-        ValueError: no lines, or lines to tokens that the data do not have.
-    """
+    """The biases of lines that were found or written; what is neither, or of other data, is refused."""
     if not isinstance(lines, (Calibration, Biases)):
         raise ValueError(f"expected what calibrate() or lines_by_hand() returns, got {type(lines).__name__}")
     biases = lines if isinstance(lines, Biases) else lines.biases
@@ -234,7 +222,7 @@ def retrain(
         The model in evaluation mode; its `history` holds the validations.
 
     Raises:
-        ValueError: what came is no such lines, or they lead to tokens that the data do not have.
+        ValueError: no lines, or lines to tokens that the data do not have.
     """
     check_data(data)
     config = model or model_with_lines(data)

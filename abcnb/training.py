@@ -1,4 +1,4 @@
-"""The training loop: step, schedule, progress, stop rule; the same for every task and method.
+"""The training loop: step, schedule, progress; the same for every task and method.
 
 Interrupted and called again with the same folder, training goes on from its last checkpoint and, on a CPU,
 ends bit-equal to an uninterrupted run.
@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -20,19 +19,11 @@ from abcnb.evaluation import wrong_tokens
 from abcnb.files import Checkpoint, Progress
 from abcnb.model import Transformer, compiled
 from abcnb.tasks import Batch
-from abcnb.training_data import generator_for
+from abcnb.training_data import TrainingData, generator_for
 
 CHECKPOINT = "checkpoint.safetensors"
 CHECKPOINT_SECONDS = 60.0
 TELL_SECONDS = 0.25
-
-
-class Data(Protocol):
-    """Where batches come from."""
-
-    def train(self, size: int, generator: torch.Generator) -> Batch: ...
-
-    def validation(self, size: int, generator: torch.Generator) -> list[Batch]: ...
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:
@@ -81,7 +72,7 @@ def training_step(
 
 def train(
     model: Transformer,
-    data: Data,
+    data: TrainingData,
     config: TrainingConfig,
     seed: int,
     folder: Path | str | None = None,
@@ -133,7 +124,7 @@ def train(
                 kept.save(Progress(step, tuple(history), seconds()))
 
         with tqdm(total=config.steps, initial=step, desc=label, disable=not progress, mininterval=1.0) as bar:
-            while step < config.steps and not _converged(history, config):
+            while step < config.steps:
                 model.train()
                 batch = data.train(config.batch_size, generator)
                 loss = training_step(forward, optimizer, batch, config, step)
@@ -177,7 +168,3 @@ def _validate(model: Transformer, batches: list[Batch]) -> dict:
         "digit_error_rate": wrong.sum().item() / sum(batch.target.numel() for batch in batches),
     }
 
-
-def _converged(history: list[dict], config: TrainingConfig) -> bool:
-    last = history[-3:]
-    return len(last) == 3 and all(record["digit_error_rate"] <= config.stop_error_rate for record in last)

@@ -7,15 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.attention import record
-from abcnb.biases import causal, limited
-from abcnb.configs import CROSS_DISTANCES, ModelConfig
+from abcnb.biases import causal, own_token_first
+from abcnb.configs import CROSS_DISTANCES
 from abcnb.coordinates import NO_PLACE, Columns
-from abcnb.lines import windows
-from abcnb.model import Transformer
 from abcnb.rivals.distances import ALiBi, FireBias, KerpleBias, RelativeKeys, T5Bias, coordinates
 from abcnb.tasks import get_task
-from abcnb.testsets import hard_cases
 
 
 def source_of(task, width, form="natural"):
@@ -65,27 +61,15 @@ def test_causal_of_one_row_and_some_columns():
     assert causal(torch.tensor([2]), Columns(None, torch.tensor([0, 2, 3]))).tolist() == [[[0, 0, -INF]]]
 
 
-def test_biases_limited_to_one_attention_some_layers_and_a_finite_value():
-    stream = get_task("successor").stream(2)
-    whole, own, rows = windows(stream, heads=2), stream.columns(), torch.arange(3)
-    assert limited(whole, layers=2) == whole
-    alone = limited(whole, layers=2, attention="cross")
-    assert alone.self_biases == () and alone.cross_biases == whole.cross_biases
-    one_layer = limited(whole, layers=2, only=[1])
-    assert torch.equal(one_layer.self_biases[1](rows, own), whole.self_biases[0](rows, own))
-    assert one_layer.self_biases[0](rows, own).tolist() == [[[0.0] * 3] * 3]
-    soft = limited(whole, layers=2, only=[0], closed=-4.0).self_biases
-    assert soft[0](rows, own)[0].tolist() == [[0, -4, -4], [0, 0, -4], [-4, 0, 0]]
-    assert soft[1](rows, own).unique().tolist() == [0]
 
 
-def test_a_finite_value_leaves_the_future_closed():
-    task = get_task("successor")
-    biases = limited(windows(task.stream(4), heads=2), layers=1, closed=-4.0)
-    model = Transformer(ModelConfig(decoder_layers=1, heads=2, d_model=8, d_ff=8), task.vocabulary_size, *biases)
-    batch = task.batch(hard_cases(task, 3, 20)["run"], "natural")
-    (weights,) = record(model, batch).self_attention
-    assert weights.triu(1).abs().max() == 0 and weights[:, :, 2, 0].min() > 0
+
+
+def test_own_token_first_by_hand():
+    """The first layer closes all but a token itself, the others nothing but the future."""
+    first, second = own_token_first(2).self_biases
+    assert first(torch.arange(2), steps(2)).tolist() == [[[0, -INF], [-INF, 0]]]
+    assert second(torch.arange(2), steps(2)).tolist() == [[[0, 0], [0, 0]]]
 
 
 # --- by distance

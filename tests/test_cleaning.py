@@ -84,19 +84,11 @@ def set_source(number, source):
 @pytest.mark.parametrize(
     "change, problem",
     [
-        (
-            lambda n: n.cells.extend(new_markdown_cell("x", id=f"x{i}") for i in range(27)),
-            "31 cells, expected at most 30",
-        ),
         (lambda n: n.cells[1].update(metadata={}), "0 cells tagged parameters, expected one"),
         (set_source(1, 'preset = "laptop"'), "parameter preset has no help"),
         (set_source(1, 'preset = "smoke"  # which'), "preset is 'smoke', expected 'laptop'"),
-        (set_source(1, "samples = 10 * 5  # how many"), "holds more than literals: samples = 10 * 5"),
-        (set_source(1, "import os"), "holds more than literals: import os"),
-        (set_source(2, "class Model:\n    pass"), "code cell 2 defines a class"),
-        (set_source(2, "def f():\n" + "    x = 1\n" * 10), "f has over 10 lines"),
+        (set_source(1, "samples = 10 * 5  # how many"), "parameter samples is no literal: 10 * 5"),
         (lambda n: n.cells[2].update(execution_count=None, outputs=[]), "1 of 2 code cells were not executed"),
-        (lambda n: n.cells[2].update(outputs=[]), "code cell 2 ends in an expression but shows no output"),
         (lambda n: n.cells[2].update(outputs=[new_output("error")]), "code cell 2 failed"),
         (set_source(0, "# Title\n\nNo question"), "not Markdown with a title and a **Question.**"),
         (set_source(3, "[other](../README.md)"), "no link to 02_second.ipynb"),

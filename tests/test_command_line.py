@@ -118,7 +118,7 @@ HUGE = [
     (["--set", "model.decoder_layers=1000000000"], "expected a model of 1,000,000,000 layers"),
     (["--threads", "1000000000"], "threads, one for each processor of this machine, got 1000000000"),
     (["--seed", str(2**64 - 1)], f"expected a seed from 0 to {2**32 - 1}"),
-    (["--set", "training.stop_error_rate=nan"], "expected stop_error_rate as a finite number, got nan"),
+    (["--set", "training.weight_decay=nan"], "expected weight_decay as a finite number, got nan"),
     (["--lengths", "1000000000"], "expected a test of 1,000 samples of 1,000,000,000 digits to fit into"),
     (["--lengths", "1000000000000"], "expected a test of 1,000 samples of 1,000,000,000,000 digits to fit into"),
     (["--lengths", "1000000", "--samples", "1"], "expected attention over 1,000,002 tokens to fit into"),

@@ -278,7 +278,7 @@ def test_every_seed_is_a_point():
 def test_schemes_are_drawn_at_what_they_are_told():
     rows = [made_up("addition", "t5", seed, 60, 10 * seed) for seed in (0, 1)]
     rows += [made_up("addition", "t5", 0, 60, 50, settings="model.cross_distance=places training.steps=3000")]
-    rows += [made_up("addition", "alibi-cross", 0, 60, 70, settings="bias=alibi-right")]
+    rows += [made_up("addition", "alibi-cross", 0, 60, 70, settings="bias=alibi-places")]
     rows += [made_up("addition", "abc", seed, 60, right) for seed, right in enumerate((100, 98))]
     table = views.with_intervals(pd.DataFrame(rows))
     figure = figures.exact_match_by_told(views.by_what_is_told(table), table[table["method"] == "abc"], "told")

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from abcnb.calibration import calibrate_attention
-from abcnb.yours.hugging_face import attach, average_attention
-from abcnb.yours.pytorch import PromptApart, TokenRule, dense_mask
 from abcnb.lines import Line, LineBias
 from abcnb.tokens import IDS, encode
+from abcnb.yours.hugging_face import attach, average_attention
+from abcnb.yours.pytorch import PromptApart, TokenRule, dense_mask
 
 transformers = pytest.importorskip("transformers")
 

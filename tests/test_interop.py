@@ -6,10 +6,10 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from abcnb.calibration import calibrate_attention
 from abcnb.coordinates import in_one
-from abcnb.yours.pytorch import TokenRule, averaged, dense_mask, flex, record_attention
 from abcnb.lines import Line, LineBias, windows
 from abcnb.tasks import get_task
 from abcnb.tokens import IDS, encode
+from abcnb.yours.pytorch import TokenRule, averaged, dense_mask, flex, record_attention
 
 RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
 LEAST = torch.finfo(torch.float32).min

@@ -192,7 +192,7 @@ COMMITTED = {
     ("addition", "abs-nope", "laptop"): "c75520973146",
     ("successor", "abs-sinusoidal", "laptop"): "02f19e04ca3a",
     ("parity", "abs-cpi", "laptop"): "6c9d5713ad73",
-    ("multiplication", "vanilla", "laptop"): "33ce623dad75",
+    ("multiplication", "vanilla", "laptop"): "87af16b36fe9",
     ("many-addition", "rope", "laptop"): "706c81d1770c",
     ("nested", "coupled", "laptop"): "2ad57829fc7c",
     ("n-by-1", "t5", "decoder-only"): "4b21469d351c",

@@ -57,7 +57,7 @@ def test_formulas_become_mathml(formula, expected):
 
 @pytest.mark.parametrize(
     "formula, reason",
-    [(r"\foo{x}", r"\\foo is not known"), (r"\frac{1}", "argument is missing"), (r"\left( x", "")],
+    [(r"\foo{x}", r"\\foo is not known"), (r"\left( x", "")],
 )
 def test_a_formula_that_cannot_be_converted_is_refused_by_name(formula, reason):
     with pytest.raises(ValueError, match=re.escape(repr(formula)) + ".*" + reason):
@@ -66,30 +66,30 @@ def test_a_formula_that_cannot_be_converted_is_refused_by_name(formula, reason):
 
 def test_formulas_stay_whole_in_tables_and_beside_emphasis(site):
     text = "| a | b |\n|---|---|\n| $-m\\,|i-j|$ | *x* $a_1 * b_1$ _y_ |"
-    written = Markdown(site)(text)
+    written = Markdown(site).html(text)
     assert written.count("<td>") == 2 and written.count("<math ") == 2
     assert "<em>x</em>" in written and "<em>y</em>" in written
 
 
 def test_dollars_in_code_are_no_formulas(site):
-    written = Markdown(site)("`$` starts, `&` ends; cost: \\$5\n\n```\n$x$\n```\n")
+    written = Markdown(site).html("`$` starts, `&` ends; cost: \\$5\n\n```\n$x$\n```\n")
     assert "<math" not in written and "<code>$</code>" in written and "$x$" in written
 
 
 def test_display_formulas_scroll_on_their_own(site):
-    assert '<span class="formula"><math ' in Markdown(site)("Text\n\n$$\\sum_k A^k$$\n")
+    assert '<span class="formula"><math ' in Markdown(site).html("Text\n\n$$\\sum_k A^k$$\n")
 
 
 def test_headings_have_anchors_of_their_own(site):
     converter = Markdown(site)
-    written = converter("## Step 1: lines\n\n## Step 1: lines\n\n### What $w$ & `T` do")
+    written = converter.html("## Step 1: lines\n\n## Step 1: lines\n\n### What $w$ & `T` do")
     assert [h["id"] for h in converter.headings] == ["step-1-lines", "step-1-lines-1", "what-w-t-do"]
     assert all(f'id="{heading["id"]}"' in written for heading in converter.headings)
     assert "<mi>w</mi>" in converter.headings[-1]["html"], "in the contents too"
 
 
 def test_links_lead_to_pages_to_files_and_to_sites(site):
-    written = Markdown(site)(
+    written = Markdown(site).html(
         "[a](04_abs.ipynb) [b](06_rpe_lora.ipynb#x) [c](../README.md) [d](https://e.org/) [e](#f)"
     )
     hrefs = re.findall(r'href="([^"]+)"', written)
@@ -97,7 +97,7 @@ def test_links_lead_to_pages_to_files_and_to_sites(site):
 
 
 def test_anchors_as_jupyter_writes_them_lead_to_the_heading(site):
-    written = Markdown(site)(
+    written = Markdown(site).html(
         "## Lines or more, then?\n\n[a](#Lines-or-more,-then?) [b](04_abs.ipynb#Why-%24w%24?)"
     )
     hrefs = re.findall(r'href="([^"]+)"', written)
@@ -107,7 +107,7 @@ def test_anchors_as_jupyter_writes_them_lead_to_the_heading(site):
 
 def test_a_document_without_a_page_is_not_linked_to(site):
     alone = Site(site.folder, site.sources, NAMES, frozenset({"05_abc"}))
-    assert Markdown(alone)("[four](04_abs.ipynb)") == "<p>four</p>\n"
+    assert Markdown(alone).html("[four](04_abs.ipynb)") == "<p>four</p>\n"
     written = page(alone)
     assert "04_abs" not in written and "06_rpe_lora" not in written
 
@@ -164,20 +164,6 @@ def test_text_and_errors_lose_their_terminal_colours(site):
     written = page(site, code("f()", stream, error))
     assert '<pre class="text">red &lt;ok&gt;</pre>' in written
     assert '<pre class="error">ValueError: a &lt; b</pre>' in written
-
-
-@pytest.mark.parametrize(
-    "html",
-    [
-        '<script src="https://cdn.example.org/require.js"></script>',
-        "<img src='http://example.org/a.png'>",
-        '<link rel="stylesheet" href="//example.org/a.css">',
-        '<img src="figure.png">',
-    ],
-)
-def test_a_page_that_would_load_something_is_refused(site, html):
-    with pytest.raises(ValueError, match="loads nothing"):
-        page(site, code("x", shown(text__html=html)))
 
 
 def test_nothing_is_loaded_and_links_are_the_only_addresses(site):

@@ -186,12 +186,6 @@ def test_a_formula_that_cannot_be_shown_is_a_failure_and_other_pages_are_written
     assert (executed.pages() / "02_second.html").exists()
 
 
-def test_a_large_page_is_warned_of(executed, folder, monkeypatch, capsys):
-    monkeypatch.setattr(reports.pages, "LARGEST", 1000)
-    assert build_pages(executed, folder) == []
-    assert "warning: 01_first.html has 0.0 MB, expected at most 3" in capsys.readouterr().out
-
-
 def test_written_back_outputs_are_clean_and_of_the_committed_preset(folder, tmp_path):
     with pytest.raises(ValueError, match="expected preset 'laptop' to write back, got 'smoke'"):
         write_reports(Execution("smoke", tmp_path, tmp_path), [], write_back=True, folder=folder)

@@ -184,41 +184,6 @@ def errors(rate, batch):
     return found
 
 
-@pytest.mark.parametrize(
-    "limit, rates, stops",
-    [
-        (0.0, [0.5, 0.0, 0.0, 0.0, 0.0, 0.0], 4),
-        (0.0, [0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0], 6),  # the third breaks the row
-        (0.1, [0.1, 0.1, 0.1, 0.5], 3),  # at most
-        (0.0, [0.0, 0.0], 2),  # never three: to the end
-        (-1.0, [0.0] * 8, 8),  # no rule
-    ],
-)
-def test_stop_rule_needs_three_validations_in_a_row(monkeypatch, limit, rates, stops):
-    given = iter(rates)
-    monkeypatch.setattr(training, "wrong_tokens", lambda _, batch: errors(next(given), batch))
-    model, data, config = make(stop_error_rate=limit, validate_every=1, steps=len(rates))
-    history = train(model, data, config, 4, progress=False)
-    assert [record["step"] for record in history] == list(range(1, stops + 1))
-
-
-def test_stopped_where_the_rule_ends_training_it_does_not_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "wrong_tokens", lambda _, batch: errors(0.0, batch))
-    model, data, config = make(stop_error_rate=0.0, validate_every=1, steps=9)
-
-    def stop(_):
-        if next(steps) == 3:
-            raise KeyboardInterrupt
-
-    steps = iter(range(1, 9))
-    with pytest.raises(KeyboardInterrupt):
-        train(model, data, config, 4, tmp_path, progress=False, on_validation=stop)
-    again, data, config = make(stop_error_rate=0.0, validate_every=1, steps=9)
-    history = train(again, data, config, 4, tmp_path, progress=False)
-    assert [record["step"] for record in history] == [1, 2, 3]
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
-
-
 def rewrite(file, without=(), tensors=None, **metadata):
     with safe_open(file, "pt") as opened:
         known = opened.metadata() | metadata

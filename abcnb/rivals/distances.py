@@ -22,6 +22,7 @@ import math
 import torch
 from torch import nn
 
+from abcnb.configs import CROSS_DISTANCES
 from abcnb.coordinates import NO_PLACE, Columns
 from abcnb.positions import Positions
 
@@ -33,6 +34,8 @@ def coordinates(columns: Columns, cross_distance: str = "left") -> torch.Tensor:
         columns: of the source, or of self-attention, whose coordinates are always their numbers.
         cross_distance: one of `configs.CROSS_DISTANCES`.
     """
+    if cross_distance not in CROSS_DISTANCES:
+        raise ValueError(f"expected a cross_distance among {', '.join(CROSS_DISTANCES)}, got {cross_distance!r}")
     if not columns.crossing or cross_distance == "left":
         return columns.index
     if cross_distance == "right":

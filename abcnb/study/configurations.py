@@ -82,8 +82,6 @@ def summary(e: Experiment) -> dict[str, str]:
         bias += f", κ {e.algorithm1.kappa_cross:g} / {e.algorithm1.kappa_self:g}"
     if e.bias == "calibrated":
         bias += f", τ {e.tau:g}"
-    if e.biased_layers:
-        bias += f" in layer {text_of(e.biased_layers)}"
     if e.lora:
         bias += f", LoRA of rank {e.lora.rank}"
     of_scheme = [name for name in read_by(SCHEMES[e.model.position]) if name in OF_SCHEMES]

@@ -5,7 +5,6 @@ backward pass costs twice the forward pass: gradients of activations and of weig
 gradients, so there it costs as much as the forward pass. Heads with one line each have no queries and no keys.
 """
 
-from abcnb.biases import CLOSED
 from abcnb.study.experiments import Experiment
 
 
@@ -35,8 +34,7 @@ def forward_flops(experiment: Experiment, width: int = 0) -> int:
 
     in_self, in_cross = model.position in ("relative", "relative-self"), model.position == "relative"
     adapted = experiment.lora is not None
-    limits = experiment.biased, experiment.biased_layers, experiment.closed
-    gathers = experiment.bias in ("by-hand", "calibrated") and limits == ("both", (), CLOSED)
+    gathers = experiment.bias in ("by-hand", "calibrated")
     encoder = attention(columns, columns, in_self) + feed_forward(columns)
     decoder = attention(rows, rows, in_self, adapted, gathers)
     if not experiment.in_one_stream:

@@ -161,7 +161,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
     chosen, asked, where = METHODS[method], get_task(task), architecture_of(task, preset)
     parts = _trained_on(task, method, where) | {"bias": chosen.bias}
     if where == "rows" and method == "vanilla" and asked.first_layer_apart:
-        parts |= {"bias": "own-token", "biased_layers": (0,)}
+        parts["bias"] = "own-token"
     if chosen.bias == "window":
         parts |= {"window": WindowConfig(), "form": "aligned" if asked.operands == 2 else "natural"}
     if chosen.bias == "algorithm1":

@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 import abcnb
 from abcnb import pipeline
 from abcnb.algorithm1 import MatrixLines
-from abcnb.biases import CLOSED, NO_BIASES, Biases, limited, own_token
+from abcnb.biases import NO_BIASES, Biases, own_token_first
 from abcnb.calibration import AveragedAttention, Calibration, calibrate_attention
 from abcnb.configs import SCHEMES
 from abcnb.evaluation import Score, check_request
@@ -55,7 +55,7 @@ def new_model(experiment: Experiment, biases: Biases, adapted: dict | None = Non
 
 
 # Biases that are ALiBi over cross-attention too, and what it takes the distance of a source column from.
-CROSS_DISTANCE_OF = {"alibi-cross": "left", "alibi-right": "right", "alibi-places": "places"}
+CROSS_DISTANCE_OF = {"alibi-cross": "left", "alibi-places": "places"}
 
 
 def written_biases(experiment: Experiment) -> Biases:
@@ -68,7 +68,7 @@ def written_biases(experiment: Experiment) -> Biases:
     if experiment.bias == "by-hand":
         return by_hand(experiment.stream, heads, experiment.get_task().lines_by_hand)
     if experiment.bias == "own-token":
-        return Biases((own_token,))
+        return own_token_first(experiment.model.decoder_layers)
     if experiment.bias == "window":
         return windows(experiment.stream, heads, experiment.window.w, experiment.window.sides)
     return NO_BIASES
@@ -96,8 +96,7 @@ def check_lengths(experiment: Experiment, lengths: Sequence[int], samples: int, 
 def _opens_few(experiment: Experiment) -> bool:
     """Whether all attention of its model is along lines; elsewhere a long input needs a matrix of all pairs."""
     e = experiment
-    everywhere = e.biased == "both" and not e.biased_layers and e.closed == CLOSED and not e.model.encoder_layers
-    return e.bias in LINES and everywhere and SCHEMES[e.model.position].absolute
+    return e.bias in LINES and not e.model.encoder_layers and SCHEMES[e.model.position].absolute
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,7 @@ class Run:
 
     def biases(self) -> Biases:
         """The biases the model was trained with."""
-        e = self.experiment
-        whole = self._found() if e.bias in FOUND else written_biases(e)
-        return limited(whole, e.model.decoder_layers, e.biased, e.biased_layers, e.closed)
+        return self._found() if self.experiment.bias in FOUND else written_biases(self.experiment)
 
     def _found(self) -> Biases:
         kind = MatrixLines if self.experiment.algorithm1 else LineBias
