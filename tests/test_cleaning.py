@@ -2,7 +2,7 @@ import json
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+from nbformat.v4 import new_code_cell, new_output
 
 from abcnb.show.cleaning import KERNEL, WIDGET, clean, clean_all, find, problems, write
 from abcnb.show.panels.calibration import PANEL_MIME
