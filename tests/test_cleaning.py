@@ -91,7 +91,6 @@ def set_source(number, source):
         (lambda n: n.cells[2].update(execution_count=None, outputs=[]), "1 of 2 code cells were not executed"),
         (lambda n: n.cells[2].update(outputs=[new_output("error")]), "code cell 2 failed"),
         (set_source(0, "# Title\n\nNo question"), "not Markdown with a title and a **Question.**"),
-        (set_source(3, "[other](../README.md)"), "no link to 02_second.ipynb"),
         (set_source(3, "[next](02_second.ipynb), see /home/me/x.csv"), "a path of one machine: /home/me/x.csv"),
         (lambda n: n.metadata.update(widgets={}), "it is not clean"),
     ],

@@ -103,16 +103,11 @@ def _parameter_problems(notebook: NotebookNode, file: Path) -> list[str]:
     return found
 
 
-def _text_problems(notebook: NotebookNode, file: Path) -> list[str]:
-    """Problems with the question, links to the notebooks before and after, and paths of one machine."""
-    found, names = [], [other.name for other in find([], file.parent)]
-    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+def _text_problems(notebook: NotebookNode) -> list[str]:
+    """Problems with the question, and paths of one machine."""
+    found = []
     if notebook.cells[0].cell_type != "markdown" or not all(question(notebook)):
         found.append("the first cell is not Markdown with a title and a **Question.**")
-    place = names.index(file.name)
-    for neighbour in names[max(place - 1, 0) : place] + names[place + 1 : place + 2]:
-        if not any(f"]({neighbour}" in text for text in texts):
-            found.append(f"no link to {neighbour}")
     shown = [cell.source for cell in notebook.cells]
     for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
         data = {mime: text for mime, text in output.get("data", {}).items() if mime != "image/png"}
@@ -131,7 +126,7 @@ def problems(file: Path) -> list[str]:
         found.append(f"{left} of {len(codes)} code cells were not executed")
     failed = (n for n, cell in enumerate(codes, 1) if any(o.output_type == "error" for o in cell.outputs))
     found += [f"code cell {number} failed" for number in failed]
-    return found + _parameter_problems(notebook, file) + _text_problems(notebook, file)
+    return found + _parameter_problems(notebook, file) + _text_problems(notebook)
 
 
 def clean_all(folder: Path = NOTEBOOKS) -> list[str]:

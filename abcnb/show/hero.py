@@ -45,57 +45,35 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     (bias,) = run.biases().cross_biases
     opened = bias(torch.arange(stream.rows), stream.columns(crossing=True)).amax(0)
     figure = Figure(figsize=(10, 3.2), dpi=200, layout="constrained")
-    axes = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
-    _draw_map(axes[0], attention, sns.light_palette(VANILLA, as_cmap=True))
-    _draw_map(axes[1], opened, sns.color_palette(f"blend:#f3c9ae,{ABC}", as_cmap=True))
-    _label_places(axes[0], average.stream.width)
-    _label_operands(axes[1], stream.width)
-    _draw_outcome(axes[2], table, task.train_length)
-    axes[0].set_title("Vanilla's attention, averaged")
-    axes[0].set_xlabel("source token (a digit by its place)")
-    axes[1].set_title(f"The lines found, at {WIDE} digits")
+    before, found, outcome = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
+    _draw_map(before, attention, sns.light_palette(VANILLA, as_cmap=True), "Vanilla's attention, averaged")
+    places = [str(place) for place in range(average.stream.width)]
+    tokens = ["$", *reversed(places), "+", *reversed(places), "&"]
+    before.set_xticks(range(len(tokens)), tokens, family="monospace", fontsize=10)
+    before.set_yticks(range(len(places) + 1), [*places, "&"], family="monospace", fontsize=10)
+    before.set_xlabel("source token (a digit by its place)")
+    colours = sns.color_palette(f"blend:#f3c9ae,{ABC}", as_cmap=True)
+    _draw_map(found, opened, colours, f"The lines found, at {WIDE} digits")
+    operand = WIDE + 2  # its digits and the token before it
+    middles = {0: "$", operand / 2: "a", operand: "+", 1.5 * operand: "b", 2 * operand: "&"}
+    found.set_xticks(list(middles), list(middles.values()), fontsize=10)
+    found.set_yticks([0, 5, 10, 15, WIDE + 1], ["0", "5", "10", "15", "&"], family="monospace", fontsize=10)
+    chosen = (table["task"] == "addition") & (table["preset"] == "laptop") & (table["settings"] == "")
+    chosen &= (table["test_set"] == "random") & (table["length"] <= LONGEST) & table["method"].isin(STYLES)
+    names = {method: name for method, (name, _) in STYLES.items()}
+    rows = views.with_intervals(table[chosen]).replace({"method": names})
+    draw_accuracy(outcome, rows, task.train_length, dict(STYLES.values()))
+    outcome.legend(frameon=False, loc="center right", fontsize=12)
     return figure
 
 
-def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap) -> None:
+def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap, title: str) -> None:
     """Cells of a matrix, grey where they are closed."""
     axis.set_facecolor("0.9")
-    cells = np.ma.masked_invalid(matrix.numpy())
-    axis.imshow(cells, cmap=colours, aspect="auto", interpolation="nearest")
-    axis.set(xlabel="source token", ylabel="output step")
+    axis.imshow(np.ma.masked_invalid(matrix.numpy()), cmap=colours, aspect="auto", interpolation="nearest")
+    axis.set(xlabel="source token", ylabel="output step", title=title)
     axis.spines[:].set(linewidth=0.8, color="0.4")
     axis.tick_params(pad=2)
-
-
-def _label_places(axis: Axes, width: int) -> None:
-    """Every token of `$a…a+b…b&`, digits by their place: 0 for units."""
-    places = [str(place) for place in range(width)]
-    tokens = ["$", *reversed(places), "+", *reversed(places), "&"]
-    axis.set_xticks(range(len(tokens)), tokens, family="monospace", fontsize=10)
-    axis.set_yticks(range(width + 1), [*places, "&"], family="monospace", fontsize=10)
-
-
-def _label_operands(axis: Axes, width: int) -> None:
-    """The tokens around the operands, and the operands by name."""
-    ticks = {
-        0: "$",
-        0.5 * (width + 1): "a",
-        width + 1: "+",
-        1.5 * (width + 1): "b",
-        2 * width + 2: "&",
-    }
-    axis.set_xticks(list(ticks), list(ticks.values()), fontsize=10)
-    axis.set_yticks([0, 5, 10, 15, width], ["0", "5", "10", "15", "&"], family="monospace", fontsize=10)
-
-
-def _draw_outcome(axis: Axes, table: pd.DataFrame, train_length: int) -> None:
-    """Exact match against length of three methods, from the worst to the best seed."""
-    chosen = (table["task"] == "addition") & (table["preset"] == "laptop") & (table["settings"] == "")
-    chosen &= (table["test_set"] == "random") & (table["length"] <= LONGEST) & table["method"].isin(STYLES)
-    rows = views.with_intervals(table[chosen])
-    names = {method: name for method, (name, _) in STYLES.items()}
-    draw_accuracy(axis, rows.assign(method=rows["method"].map(names)), train_length, dict(STYLES.values()))
-    axis.legend(frameon=False, loc="center right", fontsize=12)
 
 
 def write_hero(reports: Path, out: Path) -> None:

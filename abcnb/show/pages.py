@@ -19,8 +19,7 @@ import mistune
 from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer, TextLexer, get_lexer_by_name
-from pygments.util import ClassNotFound
+from pygments.lexers import PythonLexer, TextLexer
 
 from abcnb.show import figures
 from abcnb.show.panels.calibration import PANEL_MIME
@@ -32,6 +31,7 @@ _CODE_OR_FORMULA = re.compile(
 )
 # A minus behind another operator, but for a closing bracket, is a sign: no space around it.
 _SIGN = re.compile(r"(<mo[^>]*>(?!&#x000(?:29|5D|7D|7C);)[^<]*</mo>)<mo>&#x02212;</mo>")
+_DRAWN = re.compile(rf"\bfigures\.({'|'.join(figures.__all__)})\(")
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HIGHLIGHTED = HtmlFormatter(nowrap=True)
 
@@ -126,10 +126,7 @@ class Markdown(mistune.HTMLRenderer):
         return f'<h{level} id="{id_}">{text}</h{level}>\n'
 
     def block_code(self, code: str, info: str | None = None) -> str:
-        try:
-            lexer = get_lexer_by_name((info or "text").split()[0])
-        except ClassNotFound:
-            lexer = TextLexer()
+        lexer = PythonLexer() if info == "python" else TextLexer()
         return f'<pre class="code">{highlight(code, lexer, _HIGHLIGHTED)}</pre>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
@@ -160,10 +157,9 @@ def question(document: dict) -> tuple[str, str]:
 
 def _alternative_text(code: str, headings: Sequence[dict]) -> str:
     """What a figure shows: the first line of the docstring of the function that drew it, and its section."""
-    drawn = [name for name in re.findall(r"\bfigures\.(\w+)\(", code) if hasattr(figures, name)]
-    what = (getattr(figures, drawn[-1]).__doc__ or "").splitlines()[:1] if drawn else []
+    what = [getattr(figures, name).__doc__.splitlines()[0] for name in _DRAWN.findall(code)]
     where = [f"Section: {headings[-1]['text']}."] if headings else []
-    return " ".join([*what, *where]) or "Figure"
+    return " ".join([*what[-1:], *where]) or "Figure"
 
 
 def _text_block(text: str, kind: str) -> Markup:
@@ -222,8 +218,8 @@ def report_page(
     first, *rest = document["cells"]
     introduction = markdown.html(re.sub(r"^#\s+.+\n?", "", first["source"], count=1))
     cells = _cells(document | {"cells": rest}, markdown)
+    linked = [None, *(other if other in site.ready else None for other in site.names), None]
     place = site.names.index(name)
-    neighbours = {"previous": site.names[place - 1] if place else None, "next": [*site.names, None][place + 1]}
     return _templates.get_template("report.html.j2").render(
         title=title or name,
         introduction=introduction,
@@ -231,7 +227,8 @@ def report_page(
         contents=[heading for heading in markdown.headings if heading["level"] in (2, 3)],
         parameters=parameters,
         provenance=provenance,
-        **{side: other if other in site.ready else None for side, other in neighbours.items()},
+        previous=linked[place],
+        next=linked[place + 2],
     )
 
 
@@ -254,8 +251,8 @@ def index_page(
     entries = []
     for name, document in documents.items():
         title, asked = question(document)
-        entries.append({"name": name, "title": title or name, "question": markdown.html(asked)})
-        entries[-1]["ready"] = name in site.ready
+        entry = {"name": name, "title": title or name, "question": markdown.html(asked)}
+        entries.append(entry | {"ready": name in site.ready})
     return _templates.get_template("index.html.j2").render(
         title="Six digits in training, sixty in the test",
         entries=entries,

@@ -119,6 +119,19 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
+def _points(table: pd.DataFrame, x: str, width: float, height: float) -> tuple[Figure, dict[str, Axes]]:
+    """Exact match against a column, one point per run, one axis per task."""
+    figure, axes = row_of_axes(list(dict.fromkeys(table["task"])), width, height, 1.7, sharey=True)
+    styles = line_styles(table["method"])
+    for task, axis in axes.items():
+        for method, style in styles.items():
+            mine = table[(table["task"] == task) & (table["method"] == method)]
+            axis.plot(mine[x], mine["exact_match"], label=method, alpha=0.8, **style | {"linestyle": "none"})
+        axis.set_ylim(-4, 104)
+    figure.axes[0].set_ylabel("exact match (%)")
+    return figure, axes
+
+
 @themed
 def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str) -> Figure:
     """Exact match of schemes by what their distance is taken from, one point per seed, one panel per task.
@@ -128,19 +141,15 @@ def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str
         reference: the same columns except told; each of its methods is a line at its worst seed.
         title: of the figure.
     """
-    told, styles = list(table["told"].cat.categories), line_styles(table["method"])
-    figure, axes = row_of_axes(list(dict.fromkeys(table["task"])), 3.6, 3.2, 1.8, sharey=True)
+    told, methods = list(table["told"].cat.categories), list(dict.fromkeys(table["method"]))
+    beside = table["method"].map(methods.index) - (len(methods) - 1) / 2
+    figure, axes = _points(table.assign(place=table["told"].cat.codes + 0.12 * beside), "place", 3.6, 3.2)
     for task, axis in axes.items():
-        for i, (method, style) in enumerate(styles.items()):
-            mine = table[(table["task"] == task) & (table["method"] == method)]
-            place = mine["told"].cat.codes + 0.12 * (i - (len(styles) - 1) / 2)
-            axis.plot(place, mine["exact_match"], label=method, alpha=0.8, **style | {"linestyle": "none"})
         worst = reference[reference["task"] == task].groupby("method")["exact_match"].min()
         for method, lowest in worst.items():
             axis.axhline(lowest, color="0.6", linewidth=1, label=f"{method}, worst seed")
-        axis.set(ylim=(-4, 104), xlim=(-0.5, len(told) - 0.5))
+        axis.set_xlim(-0.5, len(told) - 0.5)
         axis.set_xticks(range(len(told)), [name.replace(" from", "\nfrom") for name in told])
-    figure.axes[0].set_ylabel("exact match (%)")
     return finish(figure, title)
 
 
@@ -154,15 +163,10 @@ def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) ->
         label: of the cost's axis, with its unit.
         title: of the figure.
     """
-    styles = line_styles(table["method"])
-    figure, axes = row_of_axes(list(dict.fromkeys(table["task"])), 2.5, 3.0, 1.6, sharey=True)
-    for task, axis in axes.items():
-        for method, style in styles.items():
-            mine = table[(table["task"] == task) & (table["method"] == method)]
-            axis.plot(mine[cost], mine["exact_match"], label=method, alpha=0.8, **style | {"linestyle": "none"})
-        axis.set(xlabel=label, xlim=(0, None), ylim=(-4, 104))
-    figure.axes[0].set_ylabel("exact match (%)")
-    return finish(figure, title, labels=_saying_one_seed(list(styles), table, "task"))
+    figure, axes = _points(table, cost, 2.5, 3.0)
+    for axis in axes.values():
+        axis.set(xlabel=label, xlim=(0, None))
+    return finish(figure, title, labels=_saying_one_seed(list(dict.fromkeys(table["method"])), table, "task"))
 
 
 @themed
