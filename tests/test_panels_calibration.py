@@ -6,7 +6,8 @@ import re
 import pytest
 
 from abcnb.show.panels import calibration_panel
-from abcnb.show.panels.calibration import ALGORITHM_1, KAPPAS, TAUS, TESTED_LENGTHS, longest_trained
+from abcnb.show.panels.calibration import ALGORITHM_1, KAPPAS, TAUS
+from abcnb.show.panels.retraining import TESTED_LENGTHS, longest_trained
 from abcnb.study.runs import load_run
 from abcnb.tasks import get_task
 from tests.little import calibrated_run
@@ -37,7 +38,7 @@ def test_tau_draws_the_lines_above_it(panel):
     panel.tau.value = 0.6
     assert panel.text.startswith("expected lines with a share of more than 0.6")
     panel.tau.value = 0.04
-    assert panel.text == "" and panel.experiment.tau == 0.04
+    assert panel.text == "" and panel.asked()[0].tau == 0.04
 
 
 def test_algorithm_1_on_the_same_attention(panel):
@@ -48,7 +49,7 @@ def test_algorithm_1_on_the_same_attention(panel):
     panel.directions_self.value = ()
     assert panel.text.startswith("expected directions_self as a tuple")
     panel.directions_self.value = (0, 1)
-    assert panel.experiment.algorithm1.directions_self == (0, 1) and panel.experiment.bias == "algorithm1"
+    assert panel.asked()[0].algorithm1.directions_self == (0, 1) and panel.asked()[0].bias == "algorithm1"
 
 
 def test_the_page_has_a_frame_for_each_choice(panel):
@@ -72,83 +73,76 @@ def test_the_longest_training_length_is_in_digits_of_the_test():
 
 
 def wait(panel):
-    panel.training.join(timeout=120)
-    assert not panel.training.is_alive()
+    panel.retraining.thread.join(timeout=120)
+    assert not panel.retraining.thread.is_alive()
 
 
 def test_retraining_trains_and_adds_a_curve(panel, runs):
-    (before,) = panel.curves.values()
+    (before,) = panel.retraining.curves.values()
     assert set(before["method"]) == {"τ 0.02 (this run)"}
     assert before["length"].tolist() == list(TESTED_LENGTHS)
     panel.tau.value = 0.03
-    wanted, drawn = panel.experiment, panel.curves_picture.value
+    wanted, drawn = panel.asked()[0], panel.retraining.picture.value
     assert not (runs / wanted.digest).exists()
-    panel.retrain_button.click()
-    assert panel.retrain_button.disabled
+    panel.retraining.start_button.click()
+    assert panel.retraining.start_button.disabled
     wait(panel)
-    assert panel.status.value == "Done: the curve is in the figure."
+    assert panel.retraining.status.value == "Done: the curve is in the figure."
     assert load_run(runs / wanted.digest).metrics["steps"] == 20
-    added = panel.curves[wanted.digest]
+    added = panel.retraining.curves[wanted.digest]
     assert set(added["method"]) == {"τ 0.03"} and added["length"].tolist() == list(TESTED_LENGTHS)
     assert added["exact_match"].tolist() == [
         load_run(runs / wanted.digest).evaluate(length, 5).exact_match for length in TESTED_LENGTHS
     ]
-    assert panel.curves_picture.value != drawn and "τ 0.03" in panel.curves_table.value
-    assert panel.progress.value == panel.progress.max == 20
-    assert panel.stop_button.disabled and not panel.retrain_button.disabled
+    assert panel.retraining.picture.value != drawn and "τ 0.03" in panel.retraining.table.value
+    assert panel.retraining.progress.value == panel.retraining.progress.max == 20
+    assert panel.retraining.stop_button.disabled and not panel.retraining.start_button.disabled
+
+
+def press_stop(retraining, monkeypatch, when):
+    """Let a reader press stop once, at the first line for which `when` holds; returns all lines, as they come."""
+    told, show = [], retraining.show_progress
+
+    def show_and_press(text, steps=0):
+        told.append(text)
+        if when(text) and not any(map(when, told[:-1])):
+            retraining.stop_button.click()
+        show(text, steps)
+
+    monkeypatch.setattr(retraining, "show_progress", show_and_press)
+    return told
 
 
 def test_stop_stops_and_a_second_press_resumes(panel, runs, monkeypatch):
-    told, show = [], panel.show_progress
-
-    def press_stop_once(done, total, text):
-        show(done, total, text)
-        told.append((done, text))
-        if done and not stopped:
-            panel.stop_button.click()
-
-    stopped = False
-    monkeypatch.setattr(panel, "show_progress", press_stop_once)
+    told = press_stop(panel.retraining, monkeypatch, lambda text: text.startswith("step"))
     panel.tau.value = 0.04
-    wanted = panel.experiment
-    panel.retrain_button.click()
+    wanted, _ = panel.asked()
+    panel.retraining.start_button.click()
     wait(panel)
-    assert panel.status.value == "Stopped; training goes on from its checkpoint."
-    assert not (runs / wanted.digest / "metrics.json").exists() and len(panel.curves) == 1
-    assert re.fullmatch(r"step \d+ of 20, loss \d\.\d{3}, \d+ s left", told[-1][1])
-    before = told[-1][0]
-    told.clear()
-    stopped = True
-    panel.retrain_button.click()
+    assert panel.retraining.status.value.startswith("Stopped; the next press goes on from the last checkpoint")
+    assert not (runs / wanted.digest / "metrics.json").exists() and len(panel.retraining.curves) == 1
+    assert all(re.fullmatch(r"step \d+ of 20, loss \d\.\d{3}(, \d\d:\d\d left)?", text) for text in told)
+    before = len(told)
+    panel.retraining.start_button.click()
     wait(panel)
-    again = [done for done, text in told if text.startswith("step")]
-    assert again[0] > before and again[-1] == 20, "what was done is not done again"
-    assert load_run(runs / wanted.digest).metrics["steps"] == 20 and len(panel.curves) == 2
+    done = [int(text.split()[1]) for text in told if text.startswith("step")]
+    assert done[before] > done[before - 1] and done[-1] == 20, "what was done is not done again"
+    assert load_run(runs / wanted.digest).metrics["steps"] == 20 and len(panel.retraining.curves) == 2
 
 
-def test_a_stop_between_tests_says_that_the_model_is_trained(panel, monkeypatch):
-    show = panel.show_progress
-
-    def press_stop(done, total, text):
-        show(done, total, text)
-        if text.startswith("testing"):
-            panel.stop_button.click()
-
-    monkeypatch.setattr(panel, "show_progress", press_stop)
-    panel.retrain_button.click()
+def test_a_stop_between_tests_ends_them(panel, monkeypatch):
+    told = press_stop(panel.retraining, monkeypatch, lambda text: text.startswith("testing"))
+    panel.retraining.start_button.click()
     wait(panel)
-    assert panel.status.value == "Stopped; the model is trained, and its tests go on."
+    assert panel.retraining.status.value.startswith("Stopped") and told == ["testing 1 digits"]
 
 
 def test_an_error_in_the_thread_is_one_line(panel, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("the disk is full\nand more")
 
-    monkeypatch.setattr("abcnb.show.panels.background.fit", fail)
-    panel.retrain()
+    monkeypatch.setattr("abcnb.show.panels.retraining.fit", fail)
+    panel.retraining.start()
     wait(panel)
-    assert panel.status.value == "the disk is full" and len(panel.curves) == 1
-    assert not panel.retrain_button.disabled
-
-
-# --- what was measured beforehand
+    assert panel.retraining.status.value == "the disk is full" and len(panel.retraining.curves) == 1
+    assert not panel.retraining.start_button.disabled

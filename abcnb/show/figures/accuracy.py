@@ -59,7 +59,6 @@ def accuracy_by_length(
 
     Args:
         table, train_length: as for `draw_accuracy`.
-        title: of the figure.
         styles: all methods of a set of figures, so that each looks the same in all of them; those of the
             table when None.
     """
@@ -86,7 +85,6 @@ def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
 
     Args:
         histories: name to the records that `training.train` returns.
-        title: of the figure.
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
     for (name, history), style in zip(histories.items(), nested_styles(histories).values(), strict=True):
@@ -104,7 +102,6 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
 
     Args:
         table: columns task, method, seed, exact_match (percent).
-        title: of the figure.
     """
     methods = list(dict.fromkeys(table["method"]))
     height = 0.32 * len(methods) + 1.2
@@ -139,7 +136,6 @@ def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str
     Args:
         table: columns task, method, told (categorical), exact_match (percent), of one length.
         reference: the same columns except told; each of its methods is a line at its worst seed.
-        title: of the figure.
     """
     told, methods = list(table["told"].cat.categories), list(dict.fromkeys(table["method"]))
     beside = table["method"].map(methods.index) - (len(methods) - 1) / 2
@@ -161,7 +157,6 @@ def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) ->
         table: columns task, method, exact_match (percent) and the cost's.
         cost: the cost's column.
         label: of the cost's axis, with its unit.
-        title: of the figure.
     """
     figure, axes = _points(table, cost, 2.5, 3.0)
     for axis in axes.values():
@@ -175,7 +170,6 @@ def number_lengths(table: pd.DataFrame, title: str) -> Figure:
 
     Args:
         table: columns numbers (the kind), digits, percent.
-        title: of the figure.
     """
     figure, axis = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
     sns.barplot(table, x="digits", y="percent", hue="numbers", ax=axis)
@@ -192,7 +186,6 @@ def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figur
     Args:
         table: index and columns are the two sizes, ascending; values in percent.
         trained: the largest size that was trained on, in both directions.
-        title: of the figure.
     """
     side = 0.72 * max(table.shape)
     figure, axis = plt.subplots(figsize=(side + 1.6, side + 0.4), layout="constrained")

@@ -38,7 +38,6 @@ def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
 
     Args:
         panels: name of the scheme to a table of head, distance (j − i, in steps), bias.
-        title: of the figure.
 
     Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
     """
@@ -59,7 +58,6 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
     Args:
         table: columns length, step, share (percent of attention on the step's own place), correct (percent).
         train_length: longest training length, marked.
-        title: of the figure.
     """
     lengths = sorted(table["length"].unique())
     figure, axes = row_of_axes([f"{length} digits" for length in lengths], 3.6, 3.0, sharey=True)
@@ -81,7 +79,6 @@ def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
 
     Args:
         curve: columns tau, lines, exact_match (percent).
-        title: of the figure.
     """
     figure, axis = plt.subplots(figsize=(5.2, 3.0), layout="constrained")
     axis.plot(curve["tau"], curve["exact_match"], color=PALETTE[0], marker="o", markersize=5)

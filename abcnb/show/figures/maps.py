@@ -63,7 +63,6 @@ def attention_maps(
 
     Args:
         attention: [heads, rows, columns], weights from 0 to 1.
-        title: of the figure.
         source: the source's characters, or one stand-in per column, as tick labels.
         columns_are: label of the columns.
         marked: cells to outline, as (row, column).
@@ -89,7 +88,6 @@ def bias_maps(
 
     Args:
         bias: [heads, rows, columns], −inf where closed.
-        title: of the figure.
         source: tick labels, one character per column.
         columns_are: label of the columns.
         first_head: the number of the first head shown.
@@ -109,7 +107,6 @@ def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
 
     Args:
         matrices: name to [rows, columns], −inf where closed.
-        title: of the figure.
     """
     figure, axes = row_of_axes(list(matrices), 3.9, 2.9)
     for name, axis in axes.items():
@@ -126,7 +123,6 @@ def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
     Args:
         panels: by title, the weights from 0 to 1; index and columns, with their names as labels, are offsets in the two
             counters.
-        title: of the figure.
     """
     widths = [table.shape[1] for table in panels.values()]
     height = 0.32 * max(len(table) for table in panels.values()) + 1.4

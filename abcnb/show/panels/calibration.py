@@ -6,11 +6,11 @@ a fragment of frames that were drawn beforehand, for several τ and κ, and two 
 
 import base64
 import io
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import ipywidgets as widgets
+import jinja2
 import torch
 from PIL import Image
 
@@ -25,37 +25,10 @@ from abcnb.study.runs import Run
 from abcnb.tokens import decode
 
 PANEL_MIME = "application/vnd.abcnb.panel+html"
+PAGE = Path(__file__).parents[1] / "templates" / "calibration.html.j2"
 RULE, ALGORITHM_1 = "the rule: shares above τ", "Algorithm 1: strengths above κσ + μ"
 # Frames of a page without a kernel.
 TAUS, KAPPAS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), (0.0, 1.0, 2.0, 3.0, 4.5, 6.0)
-PAGE = """<div class="tex2jax_ignore mathjax_ignore calibration">
-<p>This panel needs JavaScript: with it, two sliders choose τ and κ.</p>
-<script>
-(function () {
-"use strict";
-const frames = FRAMES;
-const box = document.currentScript.parentElement;
-box.querySelector("p").remove();
-const shown = document.createElement("img"), said = document.createElement("p");
-shown.style.maxWidth = "100%";
-said.setAttribute("role", "status");
-function choose(frame) { shown.src = "data:image/png;base64," + frame.png; shown.alt = said.textContent = frame.text; }
-for (const [name, list, start] of [["τ (the rule)", frames.tau, 3], ["κ (Algorithm 1)", frames.kappa, 2]]) {
-  const label = document.createElement("label"), input = document.createElement("input");
-  Object.assign(input, {type: "range", min: 0, max: list.length - 1, value: start});
-  label.style.display = "block";
-  const value = document.createElement("output");
-  const follow = () => { value.textContent = list[input.value].name; choose(list[input.value]); };
-  input.addEventListener("input", follow);
-  label.append(name + " ", input, " ", value);
-  value.textContent = list[start].name;
-  box.append(label);
-}
-box.append(said, shown);
-choose(frames.tau[3]);
-})();
-</script>
-</div>"""
 
 
 class CalibrationPanel(Panel):
@@ -170,7 +143,7 @@ class CalibrationPanel(Panel):
             text = self.text or self._said
             frames[key].append({"name": f"{value:g}", "png": _small(self.maps.value), "text": text})
         self.mode.value, self.tau.value, self.kappa_cross.value = before
-        return PAGE.replace("FRAMES", json.dumps(frames, ensure_ascii=False).replace("</", "<\\/"))
+        return jinja2.Template(PAGE.read_text(encoding="utf-8")).render(frames=frames)
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         return super()._repr_mimebundle_(**kwargs) | {PANEL_MIME: self._fragment}
