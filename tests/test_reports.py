@@ -80,7 +80,7 @@ def test_kernels_of_the_users_folders_are_not_used(folder, execution, tmp_path, 
     other.mkdir(parents=True)
     spec = {"argv": ["/bin/false"], "display_name": "another Python", "language": "python"}
     (other / "kernel.json").write_text(json.dumps(spec))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
     assert write_reports(execution, ["02"], folder=folder) == []
 
 

@@ -7,6 +7,7 @@
 import ast
 import hashlib
 import json
+import os
 import platform
 import tempfile
 from dataclasses import dataclass
@@ -15,13 +16,10 @@ from pathlib import Path
 
 import papermill
 import torch
-from ipykernel.kernelspec import RESOURCES, get_kernel_dict
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
 from nbclient.exceptions import CellControlSignal, DeadKernelError
 from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError
-from traitlets import default
+from traitlets.config import Config
 
 import abcnb
 from abcnb.files import write_atomically
@@ -33,19 +31,10 @@ from abcnb.study.fingerprint import fingerprint
 from abcnb.study.parameters import NOTEBOOK_PRESETS
 from abcnb.study.runs import RUNS
 
+# Kernels are of the interpreter that runs the command, whatever kernels the user's folders name.
+os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
+ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # else each kernel warns that it is not
 KERNEL_SECONDS, CELL_SECONDS = 120, 6 * 3600  # to start a kernel; for one cell, which may train many models
-
-
-class _ThisPython(AsyncKernelManager):
-    """Kernels of the interpreter that runs the command, whatever kernels the user's folders name."""
-
-    @property
-    def kernel_spec(self) -> KernelSpec:
-        return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
-
-    @default("transport_encryption")
-    def _encrypted(self) -> str:  # else kernels warn that others on this machine could listen
-        return "auto"
 
 
 def provenance(device: str) -> list[tuple[str, str]]:
@@ -163,7 +152,7 @@ class Execution:
                     start_timeout=KERNEL_SECONDS,
                     execution_timeout=CELL_SECONDS,
                     cwd=anywhere,
-                    kernel_manager_class=_ThisPython,
+                    config=ENCRYPTED,
                 )
             except PapermillExecutionError as error:
                 reason = error.evalue.strip().splitlines()[:1]
