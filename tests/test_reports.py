@@ -163,13 +163,6 @@ def test_an_output_that_was_cut_off_is_made_anew(executed, folder):
     assert write_reports(executed, [], folder=folder) == [] and executed.is_current(first)
 
 
-def test_a_cell_that_takes_too_long_is_a_failure(folder, execution, monkeypatch):
-    monkeypatch.setattr(reports, "CELL_SECONDS", 1)
-    replace_source(find(["01"], folder)[0], 2, "import time\n\ntime.sleep(20)")
-    (failure,) = write_reports(execution, ["01"], folder=folder)
-    assert failure.startswith("01_first: ") and "timed out" in failure
-
-
 def test_a_kernel_that_dies_is_a_failure(folder, execution):
     replace_source(find(["01"], folder)[0], 2, "import os\n\nos._exit(3)")
     (failure,) = write_reports(execution, ["01"], folder=folder)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import papermill
 import torch
-from nbclient.exceptions import CellControlSignal, DeadKernelError
+from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
@@ -34,7 +34,6 @@ from abcnb.study.runs import RUNS
 # Kernels are of the interpreter that runs the command, whatever kernels the user's folders name.
 os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
 ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # else each kernel warns that it is not
-KERNEL_SECONDS, CELL_SECONDS = 120, 6 * 3600  # to start a kernel; for one cell, which may train many models
 
 
 def provenance(device: str) -> list[tuple[str, str]]:
@@ -126,18 +125,14 @@ class Execution:
         notebook = self.done(file)
         return notebook is not None and notebook.metadata.abcnb.fingerprint == self.fingerprint(file)
 
-    def execute(self, file: Path, made_with: list[tuple[str, str]]) -> str:
+    def execute(self, file: Path) -> str:
         """Execute one notebook; its output is written cell by cell, also where it fails.
-
-        Args:
-            file: the notebook.
-            made_with: its provenance.
 
         Returns:
             How long it took, in words.
 
         Raises:
-            ValueError: a cell failed, or took too long.
+            ValueError: a cell failed, or the kernel died.
         """
         output, fingerprint = self.output(file), self.fingerprint(file)
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -148,21 +143,18 @@ class Execution:
                     str(output),
                     self.parameters(file),
                     kernel_name="python3",
-                    language="python",
-                    start_timeout=KERNEL_SECONDS,
-                    execution_timeout=CELL_SECONDS,
                     cwd=anywhere,
                     config=ENCRYPTED,
                 )
             except PapermillExecutionError as error:
                 reason = error.evalue.strip().splitlines()[:1]
                 raise ValueError(": ".join([f"cell [{error.exec_count}]", error.ename, *reason])) from error
-            except (CellControlSignal, DeadKernelError) as error:
+            except DeadKernelError as error:
                 raise ValueError(str(error).splitlines()[0]) from error
         seconds = notebook.metadata.papermill.duration
         took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
         record = {"fingerprint": fingerprint, "parameters": self.parameters(file)}
-        notebook.metadata["abcnb"] = record | {"provenance": [("executed in", took), *made_with]}
+        notebook.metadata["abcnb"] = record | {"provenance": [("executed in", took), *provenance(self.device)]}
         write(notebook, output)
         return took
 
@@ -230,13 +222,13 @@ def write_reports(
     """
     if write_back and execution.preset != COMMITTED_PRESET:
         raise ValueError(f"expected preset {COMMITTED_PRESET!r} to write back, got {execution.preset!r}")
-    failures, made_with = [], provenance(execution.device)
+    failures = []
     for file in find(wanted, folder):
         if not execution.fresh and execution.is_current(file):
             print(f"{file.stem}: current")
         else:
             try:
-                print(f"{file.stem}: executed in {execution.execute(file, made_with)}")
+                print(f"{file.stem}: executed in {execution.execute(file)}")
             except ValueError as error:
                 failures.append(f"{file.stem}: {error}")
                 print(f"{file.stem}: failed; what it did is in {execution.output(file)}")

@@ -25,11 +25,6 @@ class AttentionPanel(Panel):
         data: what it was trained on; operands are padded to its width at least, as in tests.
         text: the first input, in the task's own form; empty for an example.
 
-    Attributes:
-        source, written, label: of the input that was last taken; outputs are units first and end with `&`.
-        attention: its cross- and self-attention, for each layer [1, heads, rows, columns].
-        steps, picture: the table of written tokens and the maps.
-
     Raises:
         ValueError: a decoder-only model.
     """

@@ -40,10 +40,6 @@ class CalibrationPanel(Panel):
         device: `auto`, `cpu` or `cuda`, for retraining and testing.
         samples: test samples per length.
 
-    Attributes:
-        lines, maps: the table of the lines found, and the biases that they become.
-        retraining: the buttons, and the curves of all that was trained.
-
     Raises:
         ValueError: the run has no lines that were found, or is of one causal stream.
     """
@@ -109,7 +105,7 @@ class CalibrationPanel(Panel):
         self._of_algorithm_1.layout.display = "none" if rule else None
         if rule:
             found = calibrate_attention(self.attention, self.tau.value)
-            biases, head = found.biases, ["line", "share", "layer", "head"]
+            biases, head = found.biases(self.run.experiment.model.heads), ["line", "share", "layer", "head"]
             rows = [(str(f.line), f"{f.share:.2f}", f.layer + 1, f.head) for f in found.found]
             self._said = f"{self.name}: " + ", ".join(f"{line} {share}" for line, share, *_ in rows)
         else:

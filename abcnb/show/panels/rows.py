@@ -24,9 +24,6 @@ class RowsPanel(Panel):
         data: what it was trained on.
         text: the first input, in the task's own form.
 
-    Attributes:
-        written: the rows and the answer.
-
     Raises:
         ValueError: the task's output is not in rows.
     """

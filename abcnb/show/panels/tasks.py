@@ -50,9 +50,6 @@ class TasksPanel(Panel):
         base: of the digits; None is the task's own.
         form: `natural` or `aligned`, where the task has it.
 
-    Attributes:
-        texts, cells: the texts, and the cells of the source's columns and of the output's steps.
-
     Raises:
         ValueError: the task's output is in rows.
     """

@@ -20,9 +20,6 @@ class WindowPanel(Panel):
         task: its name; on the aligned form where it has one.
         length: digits at first.
 
-    Attributes:
-        picture, phases: the windows, and the phases of the source's tokens and of the decoder's steps.
-
     Raises:
         ValueError: the task's output is in rows.
     """
