@@ -28,7 +28,7 @@ from abcnb.biases import Biases
 from abcnb.coordinates import COUNTERS, Segment, Stream
 from abcnb.lines import FOLLOWS, Line, deal, tokens_on
 
-TAU = 0.15  # τ
+TAU = 0.1  # τ
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,17 @@ class Calibration:
 
     Attributes:
         found: the lines of each kind of step, strongest first.
-        heads: of the plain model.
         stream: of the largest input whose attention was calibrated.
         attention: what was calibrated.
     """
 
     found: tuple[Found, ...]
-    heads: int
     stream: Stream = field(repr=False)
     attention: list[AveragedAttention] = field(repr=False)
 
-    @cached_property
-    def biases(self) -> Biases:
-        """The lines dealt to as many heads; of each kind of step and attention at most one to a head."""
-        return deal(self.strongest(self.heads), self.stream, self.heads)
+    def biases(self, heads: int) -> Biases:
+        """The lines dealt to the heads of a new model; of each kind of step and attention at most one to a head."""
+        return deal(self.strongest(heads), self.stream, heads)
 
     def strongest(self, most: int) -> list[Line]:
         """The strongest lines of each kind of step and attention, at most so many."""
@@ -132,8 +129,7 @@ def calibrate_attention(attention: list[AveragedAttention], tau: float = TAU) ->
         segment = largest.segment(found.line.segment)
         return largest.kinds.index(found.line.step), not largest.is_crossed(segment), -found.share
 
-    heads = attention[0].self_attention.shape[1]
-    return Calibration(tuple(sorted(best.values(), key=order)), heads, largest, attention)
+    return Calibration(tuple(sorted(best.values(), key=order)), largest, attention)
 
 
 def lines_of_heads(attention: list[AveragedAttention], tau: float = TAU) -> list[Found]:

@@ -22,6 +22,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -210,26 +211,16 @@ def dealt(attention: str, heads: int, lines: Iterable[Line]) -> LineBias:
     """Lines of each kind of step dealt to the heads, one to a head, from the first line again where heads are left.
 
     Where there are at least as many heads as lines, nothing has to tell the tokens of several lines apart. The lines'
-    own heads do not matter.
-
-    Args:
-        attention: `self` or `cross`.
-        heads: number of heads.
-        lines: of any kinds of steps, the most important first.
-
-    Raises:
-        ValueError: no heads.
+    own heads do not matter; the most important ones come first.
     """
     check_heads(heads)
-    by_step: dict[str, list[Line]] = {}
+    by_step: dict[str, dict[Line, None]] = {}
     for line in lines:
-        known = by_step.setdefault(line.step, [])
-        if line._replace(head=0) not in known:
-            known.append(line._replace(head=0))
+        by_step.setdefault(line.step, {})[line._replace(head=0)] = None
     found = [
-        of_step[number % len(of_step)]._replace(head=number % heads)
-        for of_step in by_step.values()
-        for number in range(max(heads, len(of_step)))
+        line._replace(head=number % heads)
+        for of_step in map(list, by_step.values())
+        for number, line in zip(range(max(heads, len(of_step))), cycle(of_step), strict=False)
     ]
     return LineBias(attention, heads, tuple(found))
 
@@ -311,20 +302,12 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
 
 
 def check_heads(heads: int) -> None:
-    """Refuse what is no number of heads.
-
-    Raises:
-        ValueError: says what came.
-    """
+    """Refuse what is no number of heads."""
     if type(heads) is not int or heads < 1:
         raise ValueError(f"expected heads as a whole number of at least 1, got {heads!r}")
 
 
 def check_window(w: int, sides: str) -> None:
-    """Refuse what is no window.
-
-    Raises:
-        ValueError: w below 0, or unknown sides.
-    """
+    """Refuse what is no window: w below 0, or unknown sides."""
     if w < 0 or sides not in ("past", "both"):
         raise ValueError(f"expected w ≥ 0 and sides 'past' or 'both', got {w} and {sides!r}")

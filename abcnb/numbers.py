@@ -81,9 +81,9 @@ class Sampler:
             raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
         if kind == "carry" and task.name != "addition":
             raise ValueError(f"'carry' numbers are for addition, got the task {task.name!r}; use 'even'")
-        if kind != "even" and not task.spare:
+        if kind not in ("even", "bucketed") and not task.spare:
             raise ValueError(
-                f"expected numbers 'even' for {task.name}, whose inputs have own lengths, got {kind!r}"
+                f"expected 'even' or 'bucketed' numbers for {task.name} with own lengths, got {kind!r}"
             )
         least = smallest_width(task, kind)
         if width < least or (width > least and not task.spare):

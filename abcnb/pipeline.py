@@ -32,10 +32,10 @@ from abcnb.tasks import Task
 from abcnb.training import TrainingConfig, train
 from abcnb.training_data import TrainingData, generator_for
 
-# What is calibrated, and what is retrained: the same sizes. Lines need no positions; where steps are of several kinds,
-# a model is told which.
+# What is calibrated. What is retrained has no positions, and more heads, since each has one line; where steps are of
+# several kinds, it is told which.
 PLAIN = ModelConfig(decoder_layers=2, position="sinusoidal")
-WITH_LINES = replace(PLAIN, position="none")
+HEADS_WITH_LINES = 16
 TRAINING = TrainingConfig(steps=1000, learning_rate=2e-3)
 CALIBRATION_SAMPLES, CALIBRATION_BATCHES = 4096, 64  # several batches of each shape
 
@@ -48,7 +48,7 @@ def plain_model(data: TrainingData) -> ModelConfig:
 def model_with_lines(data: TrainingData) -> ModelConfig:
     """The model that `retrain` trains where none is asked for."""
     position = "kinds" if len(data.stream.kinds) > 1 else "none"
-    return replace(plain_model(data), position=position)
+    return replace(plain_model(data), position=position, heads=HEADS_WITH_LINES)
 
 
 def plain_biases(data: TrainingData, layers: int) -> Biases:
@@ -58,7 +58,7 @@ def plain_biases(data: TrainingData, layers: int) -> Biases:
     return own_token_first(layers)
 
 
-def lines_by_hand(data: TrainingData, heads: int = PLAIN.heads) -> Biases:
+def lines_by_hand(data: TrainingData, heads: int = HEADS_WITH_LINES) -> Biases:
     """ABS: the lines that a task is known to need, dealt to the heads of a model."""
     return by_hand(data.stream, heads, data.task.lines_by_hand)
 
@@ -182,7 +182,7 @@ def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: in
         seed: of the samples whose attention is averaged.
 
     Returns:
-        The lines, strongest first, with their shares; `biases` has them dealt to the heads.
+        The lines, strongest first, with their shares; `retrain` deals them to heads.
 
     Raises:
         ValueError: no line above τ, or data of another task.
@@ -190,11 +190,11 @@ def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: in
     return calibrate_attention(attention_of(model, data, seed=seed), tau)
 
 
-def biases_of(lines: Calibration | Biases, data: TrainingData) -> Biases:
+def biases_of(lines: Calibration | Biases, data: TrainingData, heads: int) -> Biases:
     """The biases of lines that were found or written; what is neither, or of other data, is refused."""
     if not isinstance(lines, (Calibration, Biases)):
         raise ValueError(f"expected what calibrate() or lines_by_hand() returns, got {type(lines).__name__}")
-    biases = lines if isinstance(lines, Biases) else lines.biases
+    biases = lines if isinstance(lines, Biases) else lines.biases(heads)
     if isinstance(lines, Calibration):
         row = torch.zeros(1, dtype=torch.long)
         for bias in (*biases.self_biases, *biases.cross_biases):
@@ -226,7 +226,8 @@ def retrain(
     """
     check_data(data)
     config = model or model_with_lines(data)
-    return _trained(new_model(data.task, config, seed, biases_of(lines, data)), data, training, seed, **watch)
+    biases = biases_of(lines, data, config.heads)
+    return _trained(new_model(data.task, config, seed, biases), data, training, seed, **watch)
 
 
 def adapt(

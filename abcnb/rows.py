@@ -32,16 +32,9 @@ class RowTask(Task):
 
     `train_length` is the most digits of an operand, and the most terms, that are ever trained on (of lists, the depth).
 
-    A *shape* is (digits of a, digits of b) for a product and (terms, digits they are padded to) for a sum. A task in
-    rows defines
+    A *shape* is (digits of a, digits of b) for a product and (terms, digits they are padded to) for a sum.
 
-        shape_of_length(length)    the shape of a test: length × length digits, or as many terms of as many digits
-        shape_of(operands)         the shape of operands given as digits
-        stream_of_shape(shape)     the coordinates of a shape
-        rows_of(*operands)         the digits of all rows of each name, units first, each [batch, rounds, digits]
-        label(*operands)           the answer's digits, units first, [batch, digits]
-        size(first, second)        the digits of each operand: of a product's two, or of so many terms of so many digits
-        sizes(width, terms)        `size` of every input up to the largest one of a training
+    A task of your own in rows also defines `size` and `sizes`, from which training numbers and test sets are drawn.
 
     Attributes:
         has_terms: there may be any number of operands, two at least.
@@ -51,6 +44,8 @@ class RowTask(Task):
     """
 
     in_rows = True
+    numbers = "even"
+    for_plain: dict = {}
     test_sets = ("random", "hard", "unequal")
     has_terms = False
     hard_kind: str
@@ -66,6 +61,18 @@ class RowTask(Task):
             raise ValueError(
                 f"expected a decoder-only model for {self.name}, whose output is in rows, got {architecture}"
             )
+
+    def size(self, first: int, second: int) -> tuple[int, ...]:
+        """The digits of each operand: of a product's two, or of `first` terms of `second` digits."""
+        raise TypeError(f"the task {self.name!r} does not define size()")
+
+    def sizes(self, width: int, terms: int = 0) -> list[tuple[int, ...]]:
+        """`size` of every input up to the largest one of a training."""
+        raise TypeError(f"the task {self.name!r} does not define sizes()")
+
+    def shape_of_length(self, length: int) -> tuple[int, int]:
+        """The shape of a test of a length: length × length digits, or as many terms of as many digits."""
+        raise TypeError(f"the task {self.name!r} does not define shape_of_length()")
 
     def outputs_at(self, length):
         return self.stream(length).rows
@@ -92,6 +99,10 @@ class RowTask(Task):
         """The largest shape that is trained on: so many digits of an operand and, of a sum, `terms` of them."""
         return self.shape_of_length(width)
 
+    def shape_of(self, operands: Operands) -> tuple[int, int]:
+        """The shape of operands given as digits."""
+        raise TypeError(f"the task {self.name!r} does not define shape_of()")
+
     def stream(self, shape: int | tuple[int, ...], form: str = "natural") -> Stream:
         """The coordinates of a shape; a number stands for `shape_of_length`."""
         self._check_form(form)
@@ -100,6 +111,19 @@ class RowTask(Task):
     def stream_of(self, operands: Operands, form: str = "natural") -> Stream:
         """The coordinates of operands given as digits."""
         return self.stream(self.shape_of(operands), form)
+
+    @lru_cache(maxsize=256)  # noqa: B019  tasks live as long as the program
+    def stream_of_shape(self, shape: tuple[int, ...]) -> Stream:
+        """The coordinates of a shape."""
+        raise TypeError(f"the task {self.name!r} does not define stream_of_shape()")
+
+    def rows_of(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The digits of all rows of each name, units first, each [batch, rounds, digits of a row]."""
+        raise TypeError(f"the task {self.name!r} does not define rows_of()")
+
+    def label(self, *operands: torch.Tensor) -> torch.Tensor:
+        """The answer's digits, units first, [batch, digits]."""
+        raise TypeError(f"the task {self.name!r} does not define label()")
 
     def batch(self, operands: Operands, form: str = "natural") -> Batch:
         """Prompt, output in rows and stream of operands given as digits."""
@@ -249,7 +273,8 @@ class ManyAddition(RowTask):
     symbol = "+"
     has_terms = True
     hard_kind = "large digits"
-    for_plain = {"width": 3, "terms": 6, "shapes": "largest"}
+    numbers = "repeated"
+    for_plain = {"numbers": "even", "width": 3, "terms": 6, "shapes": "largest"}
     first_layer_apart = True
     row_names = ("sums",)
     separators = "+"

@@ -65,8 +65,8 @@ class Task:
         in_rows: the output is in rows (`rows`).
         longest: the longest test that it has; 0 is no limit.
         validation_batches: a validation has as many, since one input of a shape may be much easier than others.
-        for_plain: of what its plain model is trained on, where that is not all that the others are, as arguments of
-            `TrainingData`.
+        numbers: the training numbers where none are asked for: inputs of several sizes.
+        for_plain: what its plain model is trained on, where that is not the same, as arguments of `TrainingData`.
         first_layer_apart: in the first layer of its plain model every token sees itself alone, which leaves it to the
             last layer to show which tokens a step needs.
         base: the base of the digits.
@@ -85,7 +85,8 @@ class Task:
     in_rows = False
     longest = 0
     validation_batches = 1
-    for_plain: dict = {}
+    numbers = "bucketed"
+    for_plain: dict = {"numbers": "even"}
     first_layer_apart = False
     bases = range(2, 17)
     default_base = 10

@@ -167,4 +167,3 @@ def _validate(model: Transformer, batches: list[Batch]) -> dict:
         "exact_match": 100.0 * (wrong == 0).float().mean().item(),
         "digit_error_rate": wrong.sum().item() / sum(batch.target.numel() for batch in batches),
     }
-

@@ -24,7 +24,8 @@ class TrainingData:
 
     Args:
         task: the task, or its name.
-        numbers: which numbers operands are drawn from, one of `TRAIN_NUMBERS`.
+        numbers: which numbers operands are drawn from, one of `TRAIN_NUMBERS`; empty is the task's own, inputs of
+            several sizes, so that a model with lines learns nothing that holds at one size alone.
         width: digits that operands are padded to; 0 is the least that training numbers and their results take, one
             more than the training length at least. Of a task in rows, the most digits of an operand (of `nested`, the
             deepest lists); 0 is the training length.
@@ -45,7 +46,7 @@ class TrainingData:
     def __init__(
         self,
         task: Task | str,
-        numbers: str = "even",
+        numbers: str = "",
         width: int = 0,
         form: str = "natural",
         device: torch.device | str = "cpu",
@@ -60,12 +61,12 @@ class TrainingData:
             raise ValueError(f"expected a width as a whole number, got {width!r}")
         if width > WIDEST:
             raise ValueError(f"expected a width of at most {WIDEST:,} digits, got {width:,}")
-        self.numbers, self.form = numbers, form
+        self._is_default = (numbers, width, terms, shapes) == ("", 0, 0, "all")
+        self.numbers, self.form = numbers or self.task.numbers, form
         self.device = pick_device(device) if isinstance(device, str) else device
-        self.width = width or self.task.training_width(numbers)
-        self._is_default = (width, terms, shapes) == (0, 0, "all")
+        self.width = width or self.task.training_width(self.numbers)
         self._train, self._held_out = (
-            self.task.sampler(numbers, self.width, held_out, self.device, terms, shapes)
+            self.task.sampler(self.numbers, self.width, held_out, self.device, terms, shapes)
             for held_out in (False, True)
         )
         largest = self.task.largest_stream(self.width, form, terms)
@@ -80,13 +81,12 @@ class TrainingData:
 
     @property
     def for_plain(self) -> "TrainingData":
-        """What a plain model is trained on that is to be calibrated: the same, or what the task has for it.
-
-        Inputs of one small shape spare such a model finding out the shape; a width of one's own is left as it is.
-        """
+        """What a plain model is trained on that is to be calibrated: inputs of one size, which spare it finding out the
+        size. Numbers, a width, terms or shapes of one's own are left as they are."""
         if not self._is_default or not self.task.for_plain:
             return self
-        return TrainingData(self.task, self.numbers, form=self.form, device=self.device, **self.task.for_plain)
+        kept = {"form": self.form, "device": self.device, "one_stream": self.one_stream}
+        return TrainingData(self.task, **kept, **self.task.for_plain)
 
     def _batch(self, sampler: Sampler, size: int, generator: torch.Generator) -> Batch:
         batch = self.task.batch(sampler.draw(size, generator), self.form)

@@ -61,10 +61,6 @@ def test_causal_of_one_row_and_some_columns():
     assert causal(torch.tensor([2]), Columns(None, torch.tensor([0, 2, 3]))).tolist() == [[[0, 0, -INF]]]
 
 
-
-
-
-
 def test_own_token_first_by_hand():
     """The first layer closes all but a token itself, the others nothing but the future."""
     first, second = own_token_first(2).self_biases

@@ -101,7 +101,7 @@ def test_from_dict_names_what_is_wrong(content, told):
         ({"bias": "window"}, "window is given exactly where"),
         ({"form": "aligned"}, "aligned"),
         ({"task": "sum"}, "got 'sum'"),
-        ({"tau": 0.1}, "expected tau between 0 and 1, and 0.15 unless the bias is 'calibrated', got 0.1"),
+        ({"tau": 0.3}, "expected tau between 0 and 1, and 0.1 unless the bias is 'calibrated', got 0.3"),
         ({"task": "multiplication"}, "expected a decoder-only model for multiplication"),
     ],
 )
@@ -167,14 +167,10 @@ def test_a_distance_is_a_setting_with_a_digest_of_its_own(method, settings):
     assert from_dict(Experiment, json.loads(json.dumps(asdict(changed)))) == changed
 
 
-@pytest.mark.parametrize(
-    "bias, cross_distance", [("alibi-cross", "left"), ("alibi-places", "places")]
-)
+@pytest.mark.parametrize("bias, cross_distance", [("alibi-cross", "left"), ("alibi-places", "places")])
 def test_alibi_over_the_source_takes_the_distance_that_it_is_named_after(bias, cross_distance):
     wanted = with_settings(experiment("addition", "alibi-cross"), [f"bias={bias}"])
     (of_steps,), (of_source,) = written_biases(wanted)
     rows, columns = torch.arange(4), wanted.get_task().stream(3).columns(crossing=True)
     assert torch.equal(of_source(rows, columns), ALiBi(wanted.model.heads, cross_distance)(rows, columns))
     assert of_steps.cross_distance == "left"
-
-

@@ -116,7 +116,7 @@ def test_a_model_with_lines_is_trained_and_calibrated_attention_is_its_own():
         expected = eager(input_ids=IDS_OF, output_attentions=True).attentions
     torch.testing.assert_close(found.self_attention, torch.stack([layer.mean(0) for layer in expected]))
     assert model.config._attn_implementation == "sdpa" and found.stream.shape == (2, 2)
-    (bias,) = calibrate_attention([found], 0.05).biases.self_biases
+    (bias,) = calibrate_attention([found], 0.05).biases(4).self_biases
     attach(model, bias, RULE)
     model.train()
     model(input_ids=IDS_OF, labels=IDS_OF, attention_mask=torch.ones_like(IDS_OF)).loss.backward()

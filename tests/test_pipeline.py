@@ -43,7 +43,7 @@ def test_interpolate_trains_the_model_of_the_run(plain, vanilla_run):
 
 def test_calibrate_and_retrain_find_the_lines_and_the_model_of_the_run(plain, abc_run):
     lines = abcnb.calibrate(plain, VANILLA.data(), ABC.tau, VANILLA.seed)
-    assert lines.biases == abc_run.biases()
+    assert lines.biases(ABC.model.heads) == abc_run.biases()
     assert torch.equal(lines.attention[0].cross_attention, abc_run.attention()[0].cross_attention)
     model = abcnb.retrain(ABC.data(), lines, ABC.model, ABC.training, ABC.seed, progress=False)
     assert same(model, abc_run.model())
@@ -185,9 +185,9 @@ def test_lines_of_inputs_of_another_form_are_refused(plain):
     with pytest.raises(ValueError, match=r"expected a segment among|expected the stream of an encoder-decoder"):
         abcnb.retrain(lists, lines, replace(ABC.model, architecture="decoder-only"), TINY)
     with pytest.raises(ValueError, match="expected a trained model, as interpolate"):
-        abcnb.evaluate(lines.biases, ABC.data(), 6)
+        abcnb.evaluate(lines, ABC.data(), 6)
     with pytest.raises(ValueError, match=r"expected what calibrate\(\) or lines_by_hand\(\) returns, got tuple"):
-        abcnb.retrain(ABC.data(), lines.biases.cross_biases, ABC.model, TINY)
+        abcnb.retrain(ABC.data(), lines.biases(4).cross_biases, ABC.model, TINY)
 
 
 def test_one_length_is_as_good_as_a_list_of_one_and_none_is_refused(plain):

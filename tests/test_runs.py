@@ -42,7 +42,11 @@ def test_a_run_is_read_back(vanilla_run):
 def test_an_abc_run_keeps_its_lines_and_the_attention_they_come_from(abc_run):
     assert {"self-0.json", "cross-0.json", "attention.safetensors"} <= {f.name for f in abc_run.folder.iterdir()}
     biases, model = abc_run.biases(), abc_run.model()
-    assert abc_run.calibration().biases == biases == (model.self_biases, model.cross_biases)
+    assert (
+        abc_run.calibration().biases(abc_run.experiment.model.heads)
+        == biases
+        == (model.self_biases, model.cross_biases)
+    )
     assert all(isinstance(bias, LineBias) and bias.lines for (bias,) in biases)
     (attention,) = abc_run.attention()
     assert attention.self_attention.shape == (2, 2, 8, 8) and attention.cross_attention.shape == (2, 2, 8, 9)
@@ -53,7 +57,10 @@ def test_a_run_in_rows_keeps_the_same_in_one_attention(product_run, tmp_path):
     assert not (product_run.folder / "cross-0.json").exists()
     (attention,) = product_run.attention()
     assert attention.stream.shape == (3, 3) and attention.self_attention.shape[-1] == len(attention.stream)
-    assert product_run.biases() == product_run.calibration().biases and not product_run.biases().cross_biases
+    assert (
+        product_run.biases() == product_run.calibration().biases(product_run.experiment.model.heads)
+        and not product_run.biases().cross_biases
+    )
     for test_set in ("random", "hard", "unequal"):
         score = Run(shutil.copytree(product_run.folder, tmp_path / test_set), product_run.experiment)
         assert 0 < score.evaluate(3, 24, test_set).samples <= 30

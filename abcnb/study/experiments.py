@@ -19,7 +19,17 @@ from abcnb.lines import check_window
 from abcnb.tasks import Task, get_task
 from abcnb.training_data import WIDEST, TrainingData
 
-BIASES = ("none", "own-token", "alibi", "alibi-cross", "alibi-places", "window", "algorithm1", "by-hand", "calibrated")
+BIASES = (
+    "none",
+    "own-token",
+    "alibi",
+    "alibi-cross",
+    "alibi-places",
+    "window",
+    "algorithm1",
+    "by-hand",
+    "calibrated",
+)
 OF_CROSSING = ("alibi-cross", "alibi-places", "window", "algorithm1")  # need cross-attention
 FOUND = ("algorithm1", "calibrated")  # read off the attention of another model
 LINES = ("window", "by-hand", "calibrated")
@@ -127,7 +137,7 @@ class Experiment:
                 "task": e.task,
                 "base": e.get_task().base,
                 "form": e.form,
-                "heads": e.model.heads,
+                "heads": e.model.heads if self.bias != "calibrated" else 0,  # lines are dealt to any number
                 "architecture": e.model.architecture,
             }
             for e in (self, other)

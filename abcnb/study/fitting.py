@@ -205,6 +205,6 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
     if experiment.algorithm1:
         biases = calibrate_matrices(*attention, experiment.algorithm1)
     else:
-        biases = calibrate_attention(attention, experiment.tau).biases
+        biases = calibrate_attention(attention, experiment.tau).biases(experiment.model.heads)
     for file, (bias,) in zip(LINE_FILES, filter(None, biases), strict=False):
         write_atomically(folder / file, bias.save)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from abcnb.algorithm1 import Algorithm1Config
 from abcnb.configs import LoRAConfig, ModelConfig, TrainingConfig
 from abcnb.numbers import LONG_FACTOR
+from abcnb.pipeline import HEADS_WITH_LINES, PLAIN
 from abcnb.rows import RowTask
 from abcnb.study.experiments import FOUND, Experiment, WindowConfig
 from abcnb.study.settings import differences, sets_both
@@ -174,6 +175,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         parts["lora"] = LoRAConfig() if chosen.adapts else None
     model = ModelConfig(
         decoder_layers=2,
+        heads=HEADS_WITH_LINES if chosen.bias == "calibrated" else PLAIN.heads,
         position=position_of(task, method, preset),
         architecture="encoder-decoder" if where == "encoder-decoder" else "decoder-only",
     )
@@ -206,9 +208,15 @@ def _role(method: str, where: str) -> str:
 def _trained_on(task: str, method: str, where: str) -> dict:
     """The training numbers, as fields of `Experiment`; those of a default are left out."""
     if where == "rows":
-        return dict(get_task(task).for_plain if method == "vanilla" else IN_ROWS.get(task, {}))
-    if where == "one stream":  # inputs of several widths: without them nothing tells a scheme that distances grow
-        return {"train_numbers": "bucketed"} if _role(method, where) == "published" else {}
+        for_plain = {"train_numbers": "even"} | get_task(task).for_plain
+        for_plain.pop("numbers", None)
+        return for_plain if method == "vanilla" else IN_ROWS.get(task, {})
+    # Several widths: without them nothing tells a scheme that distances grow, and a line counted from the other
+    # end of a number is as good as one counted from the units.
+    if method == "abc" or (where == "one stream" and _role(method, where) == "published"):
+        return {"train_numbers": "bucketed"}
+    if where == "one stream":
+        return {}
     published = METHODS[method].bias in ("window", "algorithm1")
     return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")} if published else {}
 
@@ -220,12 +228,12 @@ def _smoke(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
     training = TrainingConfig(
         steps=20, batch_size=32, learning_rate=3e-3, warmup_steps=5, validate_every=10, validation_samples=64
     )
-    changed = {"train_numbers": "even"} if where == "encoder-decoder" else {}
+    changed = {"train_numbers": "even"} if where == "encoder-decoder" and method != "abc" else {}
     if where == "rows":
         changed = {"width": min(3, get_task(task).train_length), "terms": 0}
     if METHODS[method].bias == "calibrated":
         changed["tau"] = SMOKE_TAU
-    return replace(model, d_model=32, d_ff=64, heads=2), training, changed
+    return replace(model, d_model=32, d_ff=64, heads=model.heads // 4), training, changed
 
 
 def _laptop(task: str, method: str, where: str, model: ModelConfig) -> Sizes:

@@ -92,7 +92,7 @@ def attach(
     ]
     if strange:
         raise ValueError(
-            "expected lines of self-attention, as calibrate_attention(…).biases.self_biases, or PromptApart, got "
+            "expected lines of self-attention, as of calibrate_attention(…).biases(heads), or PromptApart, got "
             f"{', '.join(strange)}"
         )
     name, config = type(model).__name__, getattr(model, "config", None)

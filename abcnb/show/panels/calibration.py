@@ -17,6 +17,7 @@ from PIL import Image
 from abcnb.algorithm1 import DIRECTIONS, Algorithm1Config, calibrate_matrices
 from abcnb.biases import Biases
 from abcnb.calibration import TAU, calibrate_attention
+from abcnb.lines import parted
 from abcnb.show.panels.drawing import head_maps, to_png
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.show.panels.retraining import Retraining
@@ -96,8 +97,9 @@ class CalibrationPanel(Panel):
         """What retraining would train, the run's experiment with the controls' choices, and its name."""
         if self.mode.value == RULE:
             return replace(self.run.experiment, tau=self.tau.value), self.name
-        changes = {"bias": "algorithm1", "algorithm1": self.config, "tau": TAU}
-        return replace(self.run.experiment, **changes), self.name
+        e = self.run.experiment
+        model = replace(e.model, heads=e.interpolation.model.heads)  # a matrix for each of the plain model's
+        return replace(e, bias="algorithm1", algorithm1=self.config, tau=TAU, model=model), self.name
 
     def redraw(self) -> None:
         rule = self.mode.value == RULE
@@ -105,7 +107,8 @@ class CalibrationPanel(Panel):
         self._of_algorithm_1.layout.display = "none" if rule else None
         if rule:
             found = calibrate_attention(self.attention, self.tau.value)
-            biases, head = found.biases(self.run.experiment.model.heads), ["line", "share", "layer", "head"]
+            most = max(map(len, parted(found.strongest(self.run.experiment.model.heads), found.stream)))
+            biases, head = found.biases(most), ["line", "share", "layer", "head"]  # a map for each line
             rows = [(str(f.line), f"{f.share:.2f}", f.layer + 1, f.head) for f in found.found]
             self._said = f"{self.name}: " + ", ".join(f"{line} {share}" for line, share, *_ in rows)
         else:
@@ -125,7 +128,7 @@ class CalibrationPanel(Panel):
         source = decode(self.task.source(self.task.smallest(width), form)[0]).replace("0", "#")
         title = f"lines at {self.length.value} digits, {self.name}; grey is closed"
         drawn = cross(steps, stream.columns(crossing=True)), own(steps, stream.columns())
-        return to_png(head_maps(*drawn, range(self.run.experiment.model.heads), title, source))
+        return to_png(head_maps(*drawn, range(cross.heads), title, source))
 
     def fragment(self) -> str:
         """A self-contained HTML fragment with frames for several τ and κ; the controls stay where they were."""
