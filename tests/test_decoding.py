@@ -148,7 +148,7 @@ LINED += [(name, True) for name in ("addition", "n-by-1", "multiplication", "man
 
 def lined(task, one_stream, heads_have="one"):
     data = TrainingData(task, one_stream=one_stream)
-    biases = lines_by_hand(data) if heads_have == "one" else windows(data.stream, 8)
+    biases = lines_by_hand(data) if heads_have == "one" else windows(data.stream, 16)
     model = new_model(data.task, model_with_lines(data), 0, biases)
     return model.eval(), data.train(6, torch.Generator().manual_seed(1))
 

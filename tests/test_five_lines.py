@@ -30,6 +30,7 @@ def five_lines(task, one_stream, plain_steps, steps, lengths, samples):
 @pytest.mark.parametrize("task, one_stream", STEPS)
 def test_five_lines_run(task, one_stream, monkeypatch):
     monkeypatch.setattr(pipeline, "PLAIN", replace(pipeline.PLAIN, d_model=16, d_ff=16, heads=2))
+    monkeypatch.setattr(pipeline, "HEADS_WITH_LINES", 4)
     monkeypatch.setattr(pipeline, "TRAINING", replace(pipeline.TRAINING, batch_size=8, validation_samples=8))
     monkeypatch.setattr(pipeline, "CALIBRATION_SAMPLES", 64)
     monkeypatch.setattr(pipeline, "CALIBRATION_BATCHES", 4)

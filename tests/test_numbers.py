@@ -277,11 +277,11 @@ def test_batches_hold_training_numbers_and_validation_held_out_ones(held_out):
 @pytest.mark.parametrize(
     "arguments, width",
     [
-        (("successor",), 7),
+        (("successor", "even"), 7),
         (("successor", "uniform"), 7),
         (("addition", "long"), 13),
         (("addition", "even", 21), 21),
-        (("parity",), 21),
+        (("parity", "even"), 21),
         ((get_task("addition", 2), "even"), 21),
     ],
 )

@@ -134,7 +134,7 @@ def test_attention_is_averaged_over_4096_training_samples(plain, monkeypatch):
             drawn.append((size, generator.initial_seed()))
             return super().train(size, generator)
 
-    whole = pipeline.attention_of(plain, Watched("successor"), seed=5)
+    whole = pipeline.attention_of(plain, Watched("successor", "even"), seed=5)
     (size, seed), *others = drawn  # all of one generator, that of no training
     assert size == 64 and others == [(size, seed)] * 63 and seed > 2**32
     (whole,) = whole

@@ -22,21 +22,17 @@ def test_settings_reach_nested_configs():
 
 
 @pytest.mark.parametrize(
-    "setting, path, value",
+    "setting, name, value",
     [
-        ("model.heads=4", "model.heads", 4),
         ("width=9", "width", 9),
         ("base=8", "base", 8),
         ("seed=5", "seed", 5),
         (" seed = 5 ", "seed", 5),
     ],
 )
-def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setting, path, value):
+def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setting, name, value):
     wanted = with_settings(experiment("addition", "abc", "smoke"), [setting])
-    for config in (wanted, wanted.interpolation):
-        for name in path.split("."):
-            config = getattr(config, name)
-        assert config == value
+    assert getattr(wanted, name) == getattr(wanted.interpolation, name) == value
 
 
 @pytest.mark.parametrize(
@@ -74,14 +70,14 @@ def test_bad_settings_are_named(setting, told):
 @pytest.mark.parametrize("method, settings", [
     ("lora", ["base=4"]), ("lora", ["width=10"]), ("lora", ["model.heads=4"]), ("lora", ["model.dropout=0.3"]),
     ("abc", ["base=8", "width=9"]), ("abc", ["width=9", "base=8"]),
-    ("abc", ["model.d_model=120", "model.heads=5", "interpolation.model.d_model=120"]),
+    ("abc", ["model.d_model=120", "model.heads=5"]),
     ("abc", ["form=aligned"]),
 ])  # fmt: skip
 def test_settings_of_two_models_are_applied_together(method, settings):
     wanted = with_settings(experiment("addition", method, "laptop"), settings)
     inner = wanted.interpolation
     assert wanted == with_settings(experiment("addition", method, "laptop"), settings[::-1])
-    assert (inner.base, inner.form, inner.model.heads) == (wanted.base, wanted.form, wanted.model.heads)
+    assert (inner.base, inner.form) == (wanted.base, wanted.form)
     assert method != "lora" or inner.model == wanted.model
 
 
@@ -132,7 +128,7 @@ def test_differences_are_the_settings_that_lead_from_one_experiment_to_another()
 
 @pytest.mark.parametrize(
     "key, adapted, both",
-    [("seed", False, True), ("model.heads", False, True), ("model.d_ff", False, False), ("model.d_ff", True, True),
+    [("seed", False, True), ("model.heads", False, False), ("model.d_ff", False, False), ("model.d_ff", True, True),
      ("training.steps", True, False)],
 )  # fmt: skip
 def test_settings_of_both_models(key, adapted, both):

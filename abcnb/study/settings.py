@@ -10,7 +10,7 @@ from typing import Any
 from abcnb.study.experiments import Experiment, from_dict
 
 LABELS = ("task", "method", "preset")  # what settings leave alone
-SHARED = ("seed", "base", "form", "width", "model.heads")  # with the interpolating model
+SHARED = ("seed", "base", "form", "width")  # with the interpolating model
 
 
 def sets_both(key: str, adapted: bool) -> bool:
@@ -22,7 +22,7 @@ def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment
     """Apply `key=value` settings, keys with dots for nested configs, e.g. `training.steps=200`.
 
     `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the two models share (the
-    seed, base, form, width and heads; with LoRA all of `model`) is set for both by the plain key.
+    seed, base, form and width; with LoRA all of `model`) is set for both by the plain key.
 
     Raises:
         ValueError: not `key=value`, an unknown key, a value of the wrong type, or an experiment that cannot be.
