@@ -70,7 +70,7 @@ def test_the_attention_panel_shows_what_the_model_writes(run, trained):
     assert found.source == "$0000012+0000345&" and found.label == "7530000&"
     crossing, own = found.attention
     assert crossing[0].shape == (1, 4, width + 1, 2 * width + 3) and len(crossing) == len(own) == 2
-    assert torch.allclose(own[1].sum(-1), torch.ones(1, 2, width + 1), atol=1e-4)
+    assert torch.allclose(own[1].sum(-1), torch.ones(1, 4, width + 1), atol=1e-4)
     assert found.step.max == width
     wrong = sum(a != b for a, b in zip(found.written, found.label, strict=True))
     verdict = f"wrong at {wrong} of {width + 1} steps" if wrong else "correct"

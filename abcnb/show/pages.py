@@ -32,6 +32,7 @@ _CODE_OR_FORMULA = re.compile(
 # A minus behind another operator, but for a closing bracket, is a sign: no space around it.
 _SIGN = re.compile(r"(<mo[^>]*>(?!&#x000(?:29|5D|7D|7C);)[^<]*</mo>)<mo>&#x02212;</mo>")
 _DRAWN = re.compile(rf"\bfigures\.({'|'.join(figures.__all__)})\(")
+_TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HIGHLIGHTED = HtmlFormatter(nowrap=True)
 
 _templates = jinja2.Environment(
@@ -162,7 +163,7 @@ def _alternative_text(code: str, headings: Sequence[dict]) -> str:
 
 
 def _text_block(text: str, kind: str) -> Markup:
-    return Markup(f'<pre class="{kind}">{escape(text)}</pre>')
+    return Markup(f'<pre class="{kind}">{escape(_TERMINAL_COLOUR.sub("", text))}</pre>')
 
 
 def _output(output: dict, alternative_text: str) -> Markup:
