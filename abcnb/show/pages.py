@@ -118,6 +118,7 @@ class Markdown(mistune.HTMLRenderer):
         return re.sub("\ue000(\\d+)\ue001", lambda mark: self._formulas[int(mark[1])][part], text)
 
     def heading(self, text: str, level: int, **attributes) -> str:
+        """A heading with an anchor of its own."""
         plain = self._put_back(re.sub(r"<[^>]+>", "", text), 0)
         id_ = _anchor(plain)
         while any(heading["id"] == id_ for heading in self.headings):
@@ -126,10 +127,12 @@ class Markdown(mistune.HTMLRenderer):
         return f'<h{level} id="{id_}">{text}</h{level}>\n'
 
     def block_code(self, code: str, info: str | None = None) -> str:
+        """Code in its colours."""
         lexer = PythonLexer() if info == "python" else TextLexer()
         return f'<pre class="code">{highlight(code, lexer, _HIGHLIGHTED)}</pre>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
+        """A link to a page, a file or a site; to a document without a page its text alone."""
         path, hash_, anchor = url.partition("#")
         name = path.removesuffix(".ipynb")
         if anchor and (not path or name in self.site.names):
@@ -144,6 +147,7 @@ class Markdown(mistune.HTMLRenderer):
         return super().link(text, url, title)
 
     def table(self, text: str) -> str:
+        """A table that scrolls where it is too wide."""
         return f'<div class="wide"><table>\n{text}</table></div>\n'
 
 
