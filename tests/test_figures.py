@@ -2,12 +2,15 @@
 
 import io
 from itertools import pairwise
+from types import SimpleNamespace
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
@@ -15,7 +18,10 @@ from PIL import Image
 from abcnb.algorithm1 import DIRECTIONS, Algorithm1Config, line_table
 from abcnb.lines import windows
 from abcnb.show import figures, hero, style
-from abcnb.show.panels.drawing import accuracy_figure, head_maps, to_png
+from abcnb.show.panels import drawing
+from abcnb.show.panels.drawing import _frame, _label_columns, accuracy_figure, head_maps
+from abcnb.show.style import CLOSED as GREY
+from abcnb.show.style import COLOURMAP, KEPT
 from abcnb.study import results, views
 from abcnb.study.methods import METHODS, experiment
 from abcnb.study.runs import load_run
@@ -143,32 +149,50 @@ def test_the_layout_of_a_source_is_written_into_its_cells():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["kind", "place"]
 
 
-def test_panel_maps_mask_closed_cells_and_share_the_colours_of_an_attention():
+def cells_of(png, boxes, number, head, shape):
+    """The colour in the middle of each cell of a map, [rows, columns, 3], from 0 to 1."""
+    picture = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")) / 255
+    left, top, right, bottom = boxes[number, head]
+    y, x = ((np.arange(n) + 0.5) / n for n in shape)
+    return picture[(top + y * (bottom - top)).astype(int)[:, None], (left + x * (right - left)).astype(int)]
+
+
+def test_panel_maps_are_grey_where_closed_and_share_the_colours_of_an_attention():
     stream = get_task("successor").stream(3)
     (bias,) = windows(stream, 2).cross_biases
     window = bias(torch.arange(4), stream.columns(crossing=True))
     self_ = torch.zeros(2, 4, 4).masked_fill(torch.ones(4, 4).triu(1).bool(), CLOSED) - torch.eye(4)
-    figure = head_maps(window, self_, (0, 1), "title", "$123&")
-    images = figure.axes[0].images
-    for image, matrix in zip(images, [*window, *self_], strict=True):
-        np.testing.assert_array_equal(np.ma.getmaskarray(image.get_array()), torch.isinf(matrix))
-        assert image.get_clim() == (-1.0, 0.0)
-    assert [axis.get_ylabel() for axis in figure.axes[1:]] == ["bias", "bias"], "colour bars"
-    plain = head_maps(window, self_.clamp(max=0).where(self_ == 0, CLOSED), (1,), "title", "$123&")
-    assert len(plain.axes) == 1 and len(plain.axes[0].images) == 2
+    png = head_maps(window, self_, (0, 1), "title", "$123&")
+    parts = (("cross", "$123&", (4, 5)), ("self", "", (4, 4)))
+    _, boxes = _frame(parts, (0, 1), "", 1.15, (-1.0, 0.0, "bias"))
+    grey, low, high = map(to_rgb, (GREY, *matplotlib.colormaps[COLOURMAP]([0.0, 1.0])))
+    for number, values in enumerate((window, self_)):
+        for head, matrix in enumerate(values):
+            found = cells_of(png, boxes, number, head, matrix.shape)
+            for value, colour in ((CLOSED, grey), (-1.0, low), (0.0, high)):
+                assert np.allclose(found[matrix.numpy() == value], colour, atol=0.01)
 
 
-def test_panel_maps_are_labelled_where_there_is_room_and_outline_a_step():
+def test_panel_maps_outline_a_step_and_draw_their_axes_once(monkeypatch):
     weights = torch.rand(8, 4, 6), torch.rand(8, 4, 4)
-    figure = head_maps(*weights, range(8), "title", "$12+3&", "$123", "321&", weights=True, step=2)
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts.count("+") == 4 and texts.count("321&"[0]) > 4 and "cross-attention, head 7" in texts
-    outlines = figure.axes[0].patches
-    assert len(outlines) == 16 and len({outline.get_y() for outline in outlines}) == 4
-    assert {axis.get_ylabel() for axis in figure.axes[1:]} == {"attention weight"}
-    wide = head_maps(torch.rand(8, 4, 100), weights[1], range(8), "title", "1" * 100)
-    assert "75" in [text.get_text() for text in wide.axes[0].texts]
-    assert Image.open(io.BytesIO(to_png(figure))).width == 960
+    shown = {"source": "$12+3&", "fed": "$123", "written": "321&", "weights": True}
+    first = head_maps(*weights, range(8), "title", **shown, step=2)
+    monkeypatch.setattr(drawing, "Figure", None)  # whatever is drawn now is drawn without it
+    second = head_maps(*weights, range(8), "title", **shown, step=3)
+    one, other = (np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int) for png in (first, second))
+    assert one.shape == other.shape and one.shape[1] == 960
+    outlined = (abs(one - np.array(to_rgb(KEPT)) * 255) < 2).all(-1)
+    assert outlined.sum() > 16 * 2 * 100 and 0 < (one != other).any(-1).mean() < 0.1
+
+
+def test_panel_maps_are_labelled_where_there_is_room():
+    texts = []
+    paper = SimpleNamespace(text=lambda x, y, text, **style: texts.append(text))
+    _label_columns(paper, (0, 2, 1, 0), "$12+3&", 6, "source column")
+    assert texts == [*"$12+3&", "source column"]
+    texts.clear()
+    _label_columns(paper, (0, 2, 1, 0), "1" * 100, 100, "source column")
+    assert texts == ["0", "25", "50", "75", "source column"]
 
 
 # --- lines

@@ -5,7 +5,7 @@ import ipywidgets as widgets
 from abcnb.attention import record
 from abcnb.decoding import write_outputs
 from abcnb.model import Transformer
-from abcnb.show.panels.drawing import head_maps, to_png
+from abcnb.show.panels.drawing import head_maps
 from abcnb.show.panels.panel import Panel, control, picture, table, text_field
 from abcnb.show.panels.tasks import example_input
 from abcnb.show.style import KEPT
@@ -58,8 +58,8 @@ class AttentionPanel(Panel):
         tall = min(2.6, max(1.0, 0.125 * len(self.written))) * (1.6 if len(heads) == 1 else 1)
         maps = (layers[layer][0].cpu() for layers in self.attention)
         tokens = self.source, "$" + self.written[:-1], self.written
-        figure = head_maps(*maps, heads, title, *tokens, weights=True, tall=tall, step=self.step.value)
-        self.picture.value, self.steps.value = to_png(figure), self._table()
+        self.picture.value = head_maps(*maps, heads, title, *tokens, weights=True, tall=tall, step=self.step.value)
+        self.steps.value = self._table()
 
     def _take(self, text: str) -> None:
         """Decode an input greedily and record the attention of every step."""

@@ -18,7 +18,7 @@ from abcnb.algorithm1 import DIRECTIONS, Algorithm1Config, calibrate_matrices
 from abcnb.biases import Biases
 from abcnb.calibration import TAU, calibrate_attention
 from abcnb.lines import parted
-from abcnb.show.panels.drawing import head_maps, to_png
+from abcnb.show.panels.drawing import head_maps
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.show.panels.retraining import Retraining
 from abcnb.study.experiments import Experiment
@@ -128,7 +128,7 @@ class CalibrationPanel(Panel):
         source = decode(self.task.source(self.task.smallest(width), form)[0]).replace("0", "#")
         title = f"lines at {self.length.value} digits, {self.name}; grey is closed"
         drawn = cross(steps, stream.columns(crossing=True)), own(steps, stream.columns())
-        return to_png(head_maps(*drawn, range(cross.heads), title, source))
+        return head_maps(*drawn, range(cross.heads), title, source)
 
     def fragment(self) -> str:
         """A self-contained HTML fragment with frames for several τ and κ; the controls stay where they were."""

@@ -6,7 +6,7 @@ import torch
 from abcnb.lines import windows
 from abcnb.positions import CyclicColumns
 from abcnb.rows import RowTask
-from abcnb.show.panels.drawing import head_maps, to_png
+from abcnb.show.panels.drawing import head_maps
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.show.style import shade
 from abcnb.tasks import get_task
@@ -48,7 +48,7 @@ class WindowPanel(Panel):
         source, fed = decode(batch.source[0]).replace("0", "#"), "$" + "#" * (len(steps) - 1)
         title = f"ABS at {self.length.value} digits: w = {w}, {sides}; grey is closed"
         maps = cross(steps, columns), own(steps, batch.stream.columns())
-        self.picture.value = to_png(head_maps(*maps, [0], title, source, fed, tall=3.2))
+        self.picture.value = head_maps(*maps, [0], title, source, fed, tall=3.2)
         shown = {
             "source token": (source, CyclicColumns(2, period).phases(columns).tolist()),
             "decoder input": (fed, (steps % period).tolist()),
