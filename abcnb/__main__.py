@@ -14,7 +14,6 @@ import typer
 from abcnb.evaluation import Score, evaluate_kinds, percent, wrong_by_step
 from abcnb.files import write_atomically
 from abcnb.machine import pick_device
-from abcnb.rows import RowTask
 from abcnb.study import results, tables, views
 from abcnb.study.configurations import methods_page, resolved
 from abcnb.study.engines import open_engine
@@ -241,7 +240,7 @@ def predict_command(
     torch.set_num_threads(1)
     found = find_run(run, runs)
     task = found.experiment.get_task()
-    if rows and not isinstance(task, RowTask):
+    if rows and not task.in_rows:
         raise ValueError(f"expected --rows for a task whose output is in rows, got {task.name}")
     answer = predict(found, text, device)
     print(f"source   {answer.source}")

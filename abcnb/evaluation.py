@@ -150,28 +150,15 @@ def count_errors(model: Transformer, task: Task, operands: Operands, form: str) 
     return torch.cat([wrong.sum(1).cpu() for wrong in is_wrong(model, task, operands, form)])
 
 
-def evaluate(
-    model: Transformer,
-    task: Task,
-    form: str,
-    length: int,
-    samples: int = 10_000,
-    test_set: str = "random",
-    least_width: int = 1,
-) -> Score:
+def evaluate(model: Transformer, task: Task, form: str, *test: int | str, **named: int | str) -> Score:
     """Exact match on a seeded test set of one length, over all its kinds; arguments as of `evaluate_kinds`."""
-    scores = evaluate_kinds(model, task, form, length, samples, test_set, least_width)
-    total = Score(
-        length,
-        sum(s.samples for s in scores.values()),
-        sum(s.correct for s in scores.values()),
-        sum(s.wrong_digits for s in scores.values()),
-        sum(s.digits for s in scores.values()),
-    )
+    scores = evaluate_kinds(model, task, form, *test, **named)
+    counts = zip(*((s.samples, s.correct, s.wrong_digits, s.digits) for s in scores.values()), strict=True)
+    worst, lowest = min(scores.items(), key=lambda kind: kind[1].exact_match)
+    total = Score(lowest.length, *map(sum, counts))
     if len(scores) == 1:
         return total
-    worst = min(scores, key=lambda kind: scores[kind].exact_match)
-    return replace(total, worst_kind=worst, worst_percent=round(scores[worst].exact_match, 4))
+    return replace(total, worst_kind=worst, worst_percent=round(lowest.exact_match, 4))
 
 
 def evaluate_kinds(
@@ -191,20 +178,16 @@ def evaluate_kinds(
     Raises:
         ValueError: a test set that the task does not have, or a length or sample count below 1.
     """
-    check_request(task, length, samples, test_set)
-    kinds = test_inputs(task, length, samples, test_set, least_width)
-    return {
-        kind: score(length, count_errors(model, task, operands, form), task, operands)
-        for kind, operands in kinds.items()
-    }
+    found = {}
+    for kind, operands in test_inputs(task, length, samples, test_set, least_width).items():
+        errors = count_errors(model, task, operands, form)
+        total = len(errors) * output_steps(task, operands)
+        found[kind] = Score(length, len(errors), int((errors == 0).sum()), int(errors.sum()), total)
+    return found
 
 
 def check_request(task: Task, length: int, samples: int, test_set: str = "random") -> None:
-    """Refuse a test without digits or samples, one that does not fit into memory, or one that is too long for the task.
-
-    Raises:
-        ValueError: says what was expected and what came.
-    """
+    """Refuse a test without digits or samples, one that does not fit into memory, or too long a one for the task."""
     check_test_request(length, samples, test_set, task)
     if task.longest and length > task.longest:
         raise ValueError(f"expected lengths of at most {task.longest} for {task.name}, got {length}")
@@ -222,6 +205,7 @@ def check_request(task: Task, length: int, samples: int, test_set: str = "random
 
 def test_inputs(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
     """Operands of each kind of a test set, padded as `evaluate_kinds` pads them."""
+    check_request(task, length, samples, test_set)
     usual = task.width_at(length)
     with telling(f"drawing {samples:,} samples of {length:,} digits"):
         cases = test_cases(task, length, samples, test_set)
@@ -231,33 +215,18 @@ def test_inputs(task: Task, length: int, samples: int, test_set: str, least_widt
     }
 
 
-def wrong_by_step(
-    model: Transformer,
-    task: Task,
-    form: str,
-    length: int,
-    samples: int = 1000,
-    test_set: str = "random",
-    least_width: int = 1,
-) -> torch.Tensor:
-    """How many samples each output step is wrong in, [steps], teacher-forced; arguments as of `evaluate_kinds`.
+def wrong_by_step(model: Transformer, task: Task, form: str, *test: int | str) -> torch.Tensor:
+    """How many samples each output step is wrong in, [steps], teacher-forced; arguments as of `test_inputs`.
 
     Step i writes the digit of place i, the last one the end token.
     """
-    check_request(task, length, samples, test_set)
     total = torch.zeros(0, dtype=torch.long)
-    for operands in test_inputs(task, length, samples, test_set, least_width).values():
+    for operands in test_inputs(task, *test).values():
         for wrong in is_wrong(model, task, operands, form):
             found = wrong.sum(0).cpu()
             total = F.pad(total, (0, max(0, len(found) - len(total))))
             total[: len(found)] += found
     return total
-
-
-def score(length: int, errors: torch.Tensor, task: Task, operands: Operands) -> Score:
-    """Summarise per-sample errors."""
-    total = len(errors) * output_steps(task, operands)
-    return Score(length, len(errors), int((errors == 0).sum()), int(errors.sum()), total)
 
 
 def output_steps(task: Task, operands: Operands) -> int:

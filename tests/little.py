@@ -4,14 +4,13 @@ import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from abcnb.configs import SCHEMES
-from abcnb.rows import RowTask
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.tasks import TASKS
 from abcnb.tokens import EQUALS_ID
 
 # Tasks whose output is one number, which models of both architectures learn; the others write rows.
-ONE_ROW = [name for name, task in TASKS.items() if not issubclass(task, RowTask)]
+ONE_ROW = [name for name, task in TASKS.items() if not task.in_rows]
 IN_ROWS = [name for name in TASKS if name not in ONE_ROW]
 BY_ITSELF = [name for name in ONE_ROW if name != "four-in-one"]  # its samples are those of others
 ENCODER_DECODER = [name for name, scheme in SCHEMES.items() if not scheme.only_in_streams]

@@ -4,7 +4,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from abcnb.configs import OF_SCHEMES, SCHEMES, read_by
-from abcnb.rows import RowTask
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import METHODS, experiment, has
 from abcnb.study.runs import CROSS_DISTANCE_OF
@@ -98,7 +97,7 @@ def summary(e: Experiment) -> dict[str, str]:
     }
 
 
-IN_ROWS = [name for name, task in TASKS.items() if issubclass(task, RowTask)]
+IN_ROWS = [name for name, task in TASKS.items() if task.in_rows]
 OF_ONE_ROW = [name for name in TASKS if name not in IN_ROWS]
 IN_ONE_STREAM = ("successor", "addition", "parity", "n-by-1")  # the tasks that the page shows at `decoder-only`
 

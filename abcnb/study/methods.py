@@ -8,7 +8,6 @@ from abcnb.algorithm1 import Algorithm1Config
 from abcnb.configs import LoRAConfig, ModelConfig, TrainingConfig
 from abcnb.numbers import LONG_FACTOR
 from abcnb.pipeline import HEADS_WITH_LINES, PLAIN
-from abcnb.rows import RowTask
 from abcnb.study.experiments import FOUND, Experiment, WindowConfig
 from abcnb.study.settings import differences, sets_both
 from abcnb.tasks import get_task
@@ -119,7 +118,7 @@ METHODS = {
 
 def architecture_of(task: str, preset: str) -> str:
     """How a task is learned at a preset, a key of `STEPS`; empty where it is not."""
-    if isinstance(get_task(task), RowTask):
+    if get_task(task).in_rows:
         return "rows" if preset in ("smoke", "laptop") else ""
     if preset == "decoder-only":
         return "one stream" if get_task(task).answers_in_places else ""

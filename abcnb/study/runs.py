@@ -39,7 +39,6 @@ from abcnb.lines import LineBias, by_hand, windows
 from abcnb.machine import check_dense
 from abcnb.model import Transformer
 from abcnb.rivals.distances import ALiBi
-from abcnb.rows import RowTask
 from abcnb.study.experiments import FOUND, LINES, Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 
@@ -145,7 +144,7 @@ class Run:
             tensors = load_file(file)
             for name in [name.removesuffix(".self") for name in tensors if name.endswith(".self")]:
                 shape = tuple(map(int, name.split("x")))
-                stream = task.stream(shape if isinstance(task, RowTask) else shape[0], plain.form)
+                stream = task.stream(shape if task.in_rows else shape[0], plain.form)
                 crossing = [] if plain.in_one_stream else [tensors[f"{name}.cross"]]
                 found.append(AveragedAttention(plain.stream_of(stream), tensors[f"{name}.self"], *crossing))
         except (OSError, SafetensorError, ValueError, KeyError) as error:

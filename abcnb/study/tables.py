@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from abcnb.evaluation import exact_interval, percent
-from abcnb.rows import RowTask
 from abcnb.study import views
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS
@@ -257,7 +256,7 @@ def _is_of_the_papers_models(group: pd.DataFrame) -> bool:
 
 
 def _is_in_rows(table: pd.DataFrame) -> pd.Series:
-    return table["task"].map(lambda name: isinstance(get_task(name), RowTask))
+    return table["task"].map(lambda name: get_task(name).in_rows)
 
 
 def _is_complete(rows: pd.DataFrame) -> pd.Series:

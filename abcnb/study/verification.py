@@ -13,7 +13,6 @@ import pandas as pd
 
 from abcnb import pipeline
 from abcnb.files import write_atomically
-from abcnb.rows import RowTask
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.runs import METRICS, load_run
@@ -27,7 +26,7 @@ TOLERANCE = 5e-4
 
 def hard_samples(task: Task) -> int:
     """How many hard cases are asked for; a test set may have fewer."""
-    return 500 if isinstance(task, RowTask) else HARD_SAMPLES
+    return 500 if task.in_rows else HARD_SAMPLES
 
 
 def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> tuple[int, list[str]]:

@@ -6,7 +6,6 @@ import ipywidgets as widgets
 
 from abcnb.decoding import write_outputs
 from abcnb.model import Transformer
-from abcnb.rows import RowTask
 from abcnb.show.panels.panel import Panel, table, text_field
 from abcnb.show.style import PALETTE
 from abcnb.tokens import decode
@@ -29,7 +28,7 @@ class RowsPanel(Panel):
     """
 
     def __init__(self, model: Transformer, data: TrainingData, text: str):
-        if not isinstance(data.task, RowTask):
+        if not data.task.in_rows:
             raise ValueError(f"expected a task whose output is in rows, got {data.task.name}")
         self.model, self.task = model, data.task
         self.input, self.written = text_field(text), widgets.HTML()

@@ -3,7 +3,6 @@
 import ipywidgets as widgets
 
 from abcnb.coordinates import NO_PLACE, Stream
-from abcnb.rows import RowTask
 from abcnb.show.figures.maps import operand_places
 from abcnb.show.panels.panel import Panel, control, table, text_field
 from abcnb.show.style import PALETTE, shade
@@ -56,9 +55,9 @@ class TasksPanel(Panel):
 
     def __init__(self, task: str = "addition", text: str = "", base: int | None = None, form: str = "aligned"):
         first = get_task(task, base)
-        if isinstance(first, RowTask):
+        if first.in_rows:
             raise ValueError(f"expected a task that writes one row, got {task!r}; rows_panel shows a run of it")
-        text, names = text or example_input(first), [n for n in TASKS if not issubclass(TASKS[n], RowTask)]
+        text, names = text or example_input(first), [n for n in TASKS if not TASKS[n].in_rows]
         self.task = control(widgets.Dropdown, "task", options=names, value=task)
         self.base = control(widgets.IntSlider, "base", value=first.base, min=2, max=16)
         form = form if form in first.forms else first.forms[0]

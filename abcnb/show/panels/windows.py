@@ -5,7 +5,6 @@ import torch
 
 from abcnb.lines import windows
 from abcnb.positions import CyclicColumns
-from abcnb.rows import RowTask
 from abcnb.show.panels.drawing import head_maps
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.show.style import shade
@@ -26,7 +25,7 @@ class WindowPanel(Panel):
 
     def __init__(self, task: str = "addition", length: int = 8):
         self.task = get_task(task)
-        if isinstance(self.task, RowTask):
+        if self.task.in_rows:
             raise ValueError(f"expected a task that the paper's windows are for, got {task!r}, which writes rows")
         self.w = control(widgets.IntSlider, "half-width w", value=1, min=0, max=4)
         sides = [("past: w places before", "past"), ("both: w places on either side", "both")]
