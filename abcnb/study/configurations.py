@@ -80,7 +80,7 @@ def summary(e: Experiment) -> dict[str, str]:
     if e.algorithm1:
         bias += f", κ {e.algorithm1.kappa_cross:g} / {e.algorithm1.kappa_self:g}"
     if e.bias == "calibrated":
-        bias += f", τ {e.tau:g}"
+        bias += f", τ {e.tau:g}, {e.model.heads} heads"
     if e.lora:
         bias += f", LoRA of rank {e.lora.rank}"
     of_scheme = [name for name in read_by(SCHEMES[e.model.position]) if name in OF_SCHEMES]
