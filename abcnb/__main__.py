@@ -443,7 +443,7 @@ def hero_command():
 
 
 @app.command("bench")
-def bench_command(runs: Runs = Path("runs"), device: Device = "cpu"):
+def bench_command(device: Device = "cpu"):
     """Measure speed as ratios within one run: on one thread, or training steps of the paper preset on a GPU."""
     where = pick_device(device)
     if where.type == "cuda":
@@ -453,7 +453,7 @@ def bench_command(runs: Runs = Path("runs"), device: Device = "cpu"):
     else:
         from abcnb.bench.cpu import bench
 
-        print(bench(runs))
+        print(bench())
 
 
 def _interrupt(*_) -> None:

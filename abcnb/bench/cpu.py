@@ -1,33 +1,29 @@
-"""Speed as ratios within one run on one thread: calibration, exact match, the training step, whole jobs."""
+"""Speed as ratios within one run on one thread: exact match and the training step."""
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from abcnb.algorithm1 import Algorithm1Config, calibrate_matrix
-from abcnb.bench.algorithm1 import algorithm_1
 from abcnb.decoding import greedy_decode, predictions_in_chunks
 from abcnb.evaluation import wrong_tokens
-from abcnb.layers import OpenTokens, attend_to_open
 from abcnb.machine import hardware
 from abcnb.positions import sinusoid
 from abcnb.study.cost import forward_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
-from abcnb.study.reproduction import MAIN_TASKS
-from abcnb.study.runs import is_finished, load_run, new_model, written_biases
-from abcnb.tasks import Batch, get_task
+from abcnb.study.runs import new_model, written_biases
+from abcnb.tasks import Batch
 from abcnb.testsets import random_operands, test_cases
 from abcnb.training import optimizer_of, training_step
 
 GEMM_SIZE, EXACT_MATCHES = 1024, 256
-OPEN_CELLS = ((60, 256), (600, 32), (2000, 4))  # digits and samples of exact match along open cells
-# The same for outputs in rows, in one stream: task, length and samples.
-OPEN_ROWS = (
+# Exact match along lines: task, length and samples; outputs in rows are in one stream.
+ALONG_LINES = (
+    ("addition", 60, 256),
+    ("addition", 600, 32),
+    ("addition", 2000, 4),
     ("many-addition", 6, 64),
     ("many-addition", 20, 8),
     ("many-addition", 40, 2),
@@ -46,24 +42,10 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
     return sorted(times)[len(times) // 2]
 
 
-def bench_calibration() -> str:
-    """Algorithm 1 on a random [8, 62, 125] tensor to 62 × 125, against plain loops."""
-    attention = torch.rand(8, 62, 125, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    config = Algorithm1Config(kappa_cross=2.0, directions_cross=(-1, 0, 1), rows=0, pool="head")
-    columns, rows = get_task("addition").stream(61).columns(crossing=True), torch.arange(62)
-
-    def vectorised() -> torch.Tensor:
-        return calibrate_matrix(attention, "cross", config)(rows, columns)
-
-    plain = attention.tolist()
-    started = time.perf_counter()
-    looped = algorithm_1(plain, 62, 125, config.directions_cross, kappa=2.0, statistic="sum", threshold_on="line")
-    loops = time.perf_counter() - started
-    if not torch.allclose(vectorised(), torch.tensor(looped), atol=1e-4):
-        raise RuntimeError("the vectorised calibration differs from the plain loops")
-    fast = seconds(vectorised, 20)
-    times = f"loops {loops:.1f} s, ours {1000 * fast:.2f} ms: {loops / fast:,.0f}×"
-    return f"Algorithm 1, [8, 62, 125] to 62 × 125: {times}"
+def _in_turn(*works: Callable[[], float]) -> list[float]:
+    """The median of three measurements of each, taken in turn."""
+    rounds = [[work() for work in works] for _ in range(3)]
+    return [sorted(column)[1] for column in zip(*rounds, strict=True)]
 
 
 def _compared(model: nn.Module) -> nn.Module:
@@ -80,41 +62,30 @@ def bench_exact_match() -> str:
     steps = batch.target.shape[1]
     forced = seconds(lambda: wrong_tokens(model, batch), 5)
     cached = seconds(lambda: greedy_decode(model, batch.source, batch.stream, steps), 3)
-    started = time.perf_counter()
-    greedy_decode(model, batch.source, batch.stream, steps, cache=False)
-    uncached = time.perf_counter() - started
+    uncached = seconds(lambda: greedy_decode(model, batch.source, batch.stream, steps, cache=False), 1)
     return (
         f"exact match of {EXACT_MATCHES} × 60 digits: teacher-forced {forced:.2f} s; greedy without cache "
         f"{uncached:.1f} s: {uncached / forced:.1f}×; greedy with cache {cached:.2f} s: {cached / forced:.2f}×"
     )
 
 
-def bench_open_cells(length: int, samples: int) -> str:
-    """Exact match of Addition along lines, in chunks, against the whole attention matrix."""
-    e = experiment("addition", "abs")
-    task = e.get_task()
-    model, whole = new_model(e, written_biases(e)).eval(), _compared(new_model(e, written_biases(e))).eval()
-    batch = task.batch(random_operands(task, length, samples), e.form)
-    return f"exact match of {samples} × {length:,} digits: " + _open_against_whole(
-        lambda: predictions_in_chunks(model, batch),
-        lambda: whole.predictions(batch),
-        samples * batch.stream.rows,
-        samples * forward_flops(e, batch.stream.width),
-    )
-
-
-def bench_open_rows(name: str, length: int, samples: int) -> str:
-    """Exact match of outputs in rows, in one stream, along lines, in chunks, against the whole attention matrix."""
+def bench_along_lines(name: str, length: int, samples: int) -> str:
+    """Exact match along lines, in chunks, against the whole attention matrix."""
     e = experiment(name, "abs")
     task = e.get_task()
     model, whole = new_model(e, written_biases(e)).eval(), _compared(new_model(e, written_biases(e))).eval()
-    batch = task.batch(test_cases(task, length, samples, "random")["random"])
-    by = "terms of" if name == "many-addition" else "by"
-    return f"exact match of {samples} × {length} {by} {length} digits in one stream: " + _open_against_whole(
-        lambda: predictions_in_chunks(model, batch),
-        lambda: whole.predictions(batch),
-        samples * len(batch.stream),
-        samples * forward_flops(e, length),
+    batch = task.batch(test_cases(task, length, samples, "random")["random"], e.form)
+    few, all_, rate = _in_turn(
+        lambda: seconds(lambda: predictions_in_chunks(model, batch), 3),
+        lambda: seconds(lambda: whole.predictions(batch), 3),
+        gemm_rate,
+    )
+    tokens = len(batch.stream) if e.in_one_stream else batch.stream.rows
+    products = forward_flops(e, length if task.in_rows else batch.stream.width)
+    return (
+        f"exact match of {samples} × {length:,} ({name}): along lines {few:.2f} s "
+        f"({1e6 * few / samples / tokens:.0f} µs a token, products at {100 * samples * products / few / rate:.0f}% "
+        f"of the GEMM rate), over the whole matrix {all_:.2f} s: {all_ / few:.1f}×"
     )
 
 
@@ -122,50 +93,11 @@ def bench_gathering() -> str:
     """A laptop training step of Addition with one line a head: values gathered, against a mask in SDPA."""
     e = experiment("addition", "abs")
     batch = e.data().train(e.training.batch_size, torch.Generator().manual_seed(0))
-    ours, masked = new_model(e, written_biases(e)), _compared(new_model(e, written_biases(e)))
-    steps = _step_of(ours, e, batch), _step_of(masked, e, batch)
-    pairs = [tuple(seconds(step, 10) for step in steps) for _ in range(3)]
-    gathered, compared = (sorted(column)[1] for column in zip(*pairs, strict=True))
+    ours = _step_of(new_model(e, written_biases(e)), e, batch)
+    masked = _step_of(_compared(new_model(e, written_biases(e))), e, batch)
+    gathered, compared = _in_turn(lambda: seconds(ours, 10), lambda: seconds(masked, 10))
     times = f"gathered {1000 * gathered:.0f} ms, masked {1000 * compared:.0f} ms: {compared / gathered:.2f}×"
     return f"training step with one line a head (Addition, batch {e.training.batch_size}): {times}"
-
-
-def bench_gathered() -> str:
-    """Attention to two open tokens a head, gathered, against blocks of rows that see a band of columns."""
-    heads, size, rows, behind, block = 8, 16, 20_480, 3, 16  # of blocks of 8 to 64 rows the fastest
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = torch.randn(3, 1, heads, rows, size, generator=generator)
-    offsets = torch.tensor([(0, 1 + head % behind) for head in range(heads)])
-    tokens = torch.arange(rows)[:, None] - offsets[:, None]
-    opened = OpenTokens(torch.where(tokens < 0, -1, tokens))
-    band = torch.full((heads, block, block + behind), float("-inf"))
-    band.scatter_(2, behind + torch.arange(block)[:, None] - offsets[:, None], 0)
-    outside = torch.zeros(rows // block, 1, 1, block + behind)
-    outside[0, ..., :behind] = float("-inf")  # before the first token
-
-    def in_bands() -> torch.Tensor:
-        keys, values = (F.pad(part, (0, 0, behind, 0)).unfold(2, block + behind, block) for part in (key, value))
-        scores = query.view(1, heads, -1, block, size) @ keys / size**0.5
-        weights = (scores + band[:, None] + outside.transpose(0, 1)).softmax(-1)
-        return (weights @ values.transpose(-1, -2)).view(1, heads, rows, size)
-
-    if not torch.allclose(attend_to_open(query, key, value, opened), in_bands(), atol=1e-5):
-        raise RuntimeError("attention to gathered tokens differs from that in bands")
-    gathered, banded = seconds(lambda: attend_to_open(query, key, value, opened), 5), seconds(in_bands, 5)
-    times = f"gathered {1000 * gathered:.0f} ms, in bands {1000 * banded:.0f} ms: {banded / gathered:.1f}×"
-    return f"attention alone, {heads} heads of {size}, {rows:,} rows with two open tokens a head: {times}"
-
-
-def _open_against_whole(
-    opened: Callable[[], object], whole: Callable[[], object], tokens: int, products: int
-) -> str:
-    """Two ways of one evaluation, and what share of the matrix rate the products of the first take."""
-    timed = [(seconds(opened, 3), seconds(whole, 3), gemm_rate()) for _ in range(3)]
-    few, all_, rate = (sorted(column)[1] for column in zip(*timed, strict=True))
-    return (
-        f"along lines {few:.2f} s ({1e6 * few / tokens:.0f} µs a token, products at "
-        f"{100 * products / few / rate:.0f}% of the GEMM rate), over the whole matrix {all_:.2f} s: {all_ / few:.1f}×"
-    )
 
 
 class TorchDecoder(nn.Module):
@@ -214,50 +146,24 @@ def bench_training_step() -> str:
     """A laptop training step of Vanilla Addition, against `torch.nn.TransformerDecoder`."""
     e = experiment("addition", "vanilla")
     batch = e.data().train(e.training.batch_size, torch.Generator().manual_seed(0))
-    ours, theirs = new_model(e, written_biases(e)), TorchDecoder(e)
-    flops = step_flops(e)
-    our_step, their_step = _step_of(ours, e, batch), _step_of(theirs, e, batch)
-    pairs = [(seconds(our_step, 10), seconds(their_step, 10), gemm_rate()) for _ in range(3)]
-    mine, other, rate = (sorted(column)[1] for column in zip(*pairs, strict=True))
-    share = flops / mine / rate
+    ours, theirs = _step_of(new_model(e, written_biases(e)), e, batch), _step_of(TorchDecoder(e), e, batch)
+    mine, other, rate = _in_turn(lambda: seconds(ours, 10), lambda: seconds(theirs, 10), gemm_rate)
+    reached = step_flops(e) / mine
     return (
         f"training step (Addition, batch {e.training.batch_size}, {e.model.decoder_layers} layers, d_model "
         f"{e.model.d_model}): ours {1000 * mine:.0f} ms, torch.nn.TransformerDecoder {1000 * other:.0f} ms: "
-        f"{other / mine:.2f}×; {flops / mine / 1e9:.0f} GFLOP/s, {100 * share:.0f}% of this "
-        f"machine's fp32 GEMM rate of {rate / 1e9:.0f} GFLOP/s"
+        f"{other / mine:.2f}×; {reached / 1e9:.0f} GFLOP/s, {100 * reached / rate:.0f}% of this machine's fp32 GEMM "
+        f"rate of {rate / 1e9:.0f} GFLOP/s"
     )
 
 
-def whole_jobs(runs: Path, seed: int) -> list[str]:
-    """Steps and minutes from nothing to a complete model, of the finished `laptop` runs."""
-    lines = []
-    for task in MAIN_TASKS:
-        for method in ("abs", "abc"):
-            e = experiment(task, method, "laptop", seed)
-            if not is_finished(runs / e.digest):
-                lines.append(f"{task} {method}: not run (python -m abcnb fit {task} {method} --seed {seed})")
-                continue
-            parts = [part for part in (e.interpolation, e) if part]
-            metrics = [load_run(runs / part.digest).metrics for part in parts]
-            steps = " + ".join(str(m["steps"]) for m in metrics)
-            minutes = sum(m["seconds"] for m in metrics) / 60
-            lines.append(f"{task} {method}: {steps} steps, {minutes:.1f} minutes from nothing, one thread")
-    return lines
-
-
-def bench(runs: Path, seed: int = 0) -> str:
-    """All of the above as text.
-
-    Raises:
-        ValueError: a negative seed, or a damaged run; said before anything is measured.
-    """
-    jobs = whole_jobs(runs, seed)
+def bench() -> str:
+    """All of the above as text."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        parts = [bench_calibration(), bench_exact_match(), *(bench_open_cells(*size) for size in OPEN_CELLS)]
-        parts += [*(bench_open_rows(*size) for size in OPEN_ROWS), bench_gathered()]
-        parts += [bench_gathering(), bench_training_step()]
-        return "\n".join([hardware(torch.device("cpu")), *parts, *jobs])
+        lines = [hardware(torch.device("cpu")), bench_exact_match()]
+        lines += [bench_along_lines(*size) for size in ALONG_LINES]
+        return "\n".join([*lines, bench_gathering(), bench_training_step()])
     finally:
         torch.set_num_threads(threads)

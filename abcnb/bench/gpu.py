@@ -6,14 +6,11 @@ Runs on a CPU too, at a reduced size: that is how it is tested.
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from multiprocessing.synchronize import Barrier
 from threading import BrokenBarrierError
 
 import torch
 from torch import multiprocessing, nn
-from torch.func import functional_call, grad_and_value, stack_module_state, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from abcnb.bench.cpu import TorchDecoder, step_flops
 from abcnb.machine import hardware
@@ -21,8 +18,7 @@ from abcnb.model import Transformer, compiled
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
-from abcnb.tasks import Batch
-from abcnb.training import in_bf16, loss_of, optimizer_of, training_step
+from abcnb.training import optimizer_of, training_step
 
 Step = Callable[[], object]
 
@@ -50,10 +46,6 @@ def matrix_rate(device: torch.device, dtype: torch.dtype, size: int) -> float:
     return 2 * size**3 / step_seconds(lambda: a @ b, device, 10)
 
 
-def _seeds(e: Experiment, count: int) -> list[Experiment]:
-    return [replace(e, seed=seed) for seed in range(count)]
-
-
 def _build(e: Experiment, device: torch.device) -> Transformer:
     torch.manual_seed(e.seed)
     return new_model(e, written_biases(e)).to(device).train()
@@ -67,46 +59,6 @@ def step_of(model: nn.Module, e: Experiment, device: torch.device) -> Step:
     def step() -> torch.Tensor:
         batch = data.train(config.batch_size, generator)
         return training_step(model, optimizer, batch, config, config.warmup_steps)
-
-    return step
-
-
-def step_of_all(models: list[Transformer], es: list[Experiment], device: torch.device) -> Step:
-    """A step of several seeds in one program: their weights stacked, the model mapped over them.
-
-    Each has its own batch and its own gradient norm, as when trained alone.
-
-    Args:
-        models: of equal sizes and biases, without a random phase (its draw is one number a batch).
-        es: their experiments, which differ in the seed alone.
-        device: that they are on.
-
-    Returns:
-        A step; it returns the losses, [models].
-    """
-    data = [e.data(device) for e in es]
-    generators = [torch.Generator(device).manual_seed(e.seed) for e in es]
-    config, base = es[0].training, models[0]
-    weights, buffers = stack_module_state(models)
-    trained = list(weights.values())
-    optimizer = torch.optim.AdamW(trained, config.learning_rate, fused=True)
-
-    def loss(one, buffer, source, target, layout) -> torch.Tensor:
-        forward = partial(functional_call, base, (one, buffer))
-        return loss_of(lambda batch: forward((batch,)), Batch(source, target, layout), in_bf16(config, device))
-
-    def step() -> torch.Tensor:
-        batches = [d.train(config.batch_size, g) for d, g in zip(data, generators, strict=True)]
-        sources, targets = (torch.stack([getattr(b, name) for b in batches]) for name in ("source", "target"))
-        mapped = vmap(grad_and_value(loss), in_dims=(0, 0, 0, 0, None), randomness="different")
-        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels cannot be mapped where all models share a mask
-            gradients, losses = mapped(weights, buffers, sources, targets, batches[0].stream)
-        norms = torch.stack([gradients[name].flatten(1).norm(dim=1) for name in weights]).norm(dim=0)
-        shrink = (config.clip / (norms + 1e-6)).clamp(max=1.0)
-        for name, weight in weights.items():
-            weight.grad = gradients[name] * shrink.view(-1, *[1] * (weight.dim() - 1))
-        optimizer.step()
-        return losses.detach()
 
     return step
 
@@ -178,14 +130,14 @@ def bench_step(e: Experiment, device: torch.device, steps: int, size: int) -> li
 
 
 def bench_seeds(e: Experiment, device: torch.device, count: int, steps: int) -> list[str]:
-    """Model steps per second of several seeds: one after another, in one program, in processes."""
-    es = _seeds(e, count)
+    """Model steps per second of several seeds: one after another, and each in a process of its own."""
     alone = step_seconds(step_of(_build(e, device), e, device), device, steps)
-    together = step_seconds(step_of_all([_build(x, device) for x in es], es, device), device, steps)
-    apart = seconds_in_processes(es, device, steps)
-    taken = {"one after another": count * alone, "in one program (vmap)": together, "in processes": apart}
-    lines = [f"{count} seeds of {e.task} {e.method}, preset {e.preset}, model steps/s:"]
-    return lines + [f"  {name}: {count / seconds:.1f}" for name, seconds in taken.items()]
+    together = seconds_in_processes([replace(e, seed=seed) for seed in range(count)], device, steps)
+    return [
+        f"{count} seeds of {e.task} {e.method}, preset {e.preset}, model steps/s:",
+        f"  one after another: {1 / alone:.1f}",
+        f"  in processes: {count / together:.1f}",
+    ]
 
 
 def bench_gpu(device: torch.device, preset: str = "paper", seeds: int = 8, steps: int = 20) -> str:
