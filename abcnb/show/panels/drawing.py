@@ -122,7 +122,9 @@ def _frame(
         if bar and not (single and number):
             beside = (1 - 0.7 / WIDTH, 1 - (upper + tall) / height, 0.12 / WIDTH, (upper + tall - top) / height)
             colours = matplotlib.cm.ScalarMappable(Normalize(*bar[:2]), _COLOURS)
-            figure.colorbar(colours, cax=figure.add_axes(beside), label=bar[2])
+            drawn = figure.colorbar(colours, cax=figure.add_axes(beside))
+            drawn.set_label(bar[2], fontsize=9, labelpad=2)
+            drawn.ax.tick_params(labelsize=8, pad=1.5)
     paper.set(xlim=(0, WIDTH), ylim=(height, 0))
     return Image.open(io.BytesIO(to_png(figure))).convert("RGB"), boxes
 
