@@ -13,16 +13,13 @@ class InlineEngine:
 
     def start(self, job):
         try:
-            self.over.append(Ended(job, job.work(lambda steps, loss: None)))
+            self.over.append(Ended(job, job.work()))
         except Exception as error:
             self.over.append(Ended(job, None, str(error)))
 
     def ended(self, seconds):
         over, self.over = self.over, []
         return over
-
-    def steps(self):
-        return {}
 
     def stop(self):
         pass

@@ -226,9 +226,6 @@ class Recorder:
             Ended(job, [{"length": 3, "samples": 20, "correct": 1, "test_set": "random", "train_seconds": 1.0}])
         ]
 
-    def steps(self):
-        return {}
-
     def stop(self):
         self.stopped = True
 
@@ -292,18 +289,6 @@ def test_a_damaged_file_fails_one_run_alone(tmp_path):
     failures = run_all([damaged, other], *arguments)
     assert len(failures) == 1 and "delete it to measure again" in failures[0]
     assert other.digest in set(read(tmp_path / "accuracy.csv")["run"])
-
-
-@pytest.mark.slow
-def test_a_dead_progress_board_costs_no_run():
-    ray = pytest.importorskip("ray")
-    engine = open_engine("ray", workers=1)
-    try:
-        ray.kill(engine.board, no_restart=False)
-        assert engine.steps() == {}
-        assert engine.slots == 1
-    finally:
-        engine.stop()
 
 
 @pytest.mark.parametrize(

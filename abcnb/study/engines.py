@@ -1,8 +1,7 @@
 """Where the runs of a sweep are worked on: processes of this machine, or a Ray cluster.
 
-An engine starts a job, says which have ended and how many training steps were done since it was last asked, and
-can be stopped. It retries nothing and orders nothing: the sweep does. A job that dies takes nothing with it but
-itself; what it printed and why it ended stand in its log.
+An engine starts a job, says which have ended, and can be stopped. It retries nothing and orders nothing: the sweep
+does. A job that dies takes nothing with it but itself; its log says how far it is and why it ended.
 """
 
 import contextlib
@@ -13,11 +12,11 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -67,11 +66,10 @@ class Job:
         except (ValueError, KeyError, TypeError, AttributeError):
             return []  # a damaged file; working on the job says what is wrong with it
 
-    def work(self, listener: Callable[[int, float], None]) -> list[dict]:
-        """Do it, on one thread; returns its rows of scores. `listener` hears of steps done and the loss."""
+    def work(self) -> list[dict]:
+        """Do it, on one thread; returns its rows of scores."""
         torch.set_num_threads(1)
-        run = fit(self.experiment, self.runs, self.device, progress=False, listener=listener, fresh=self.fresh)
-        where = pick_device(self.device)
+        run, where = fit(self.experiment, self.runs, self.device, fresh=self.fresh), pick_device(self.device)
         return [
             results.row(run, name, run.evaluate(length, count, name, where, self.fresh))
             for name, length, count in self.tests
@@ -87,21 +85,7 @@ class Ended:
     problem: str = ""
 
 
-class Engine(Protocol):
-    """What a sweep needs of the place where its jobs run."""
-
-    slots: int  # jobs at a time
-
-    def start(self, job: Job) -> None: ...
-
-    def ended(self, seconds: float) -> list[Ended]: ...
-
-    def steps(self) -> dict[Job, int]: ...
-
-    def stop(self) -> None: ...
-
-
-def _logged(job: Job, listener: Callable[[int, float], None]) -> list[dict]:
+def _logged(job: Job) -> list[dict]:
     """Work on a job with its output and a traceback in its log."""
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -111,7 +95,7 @@ def _logged(job: Job, listener: Callable[[int, float], None]) -> list[dict]:
     ):
         print(f"{time.strftime('%F %T')} started on {socket.gethostname()}, process {os.getpid()}", file=log)
         try:
-            rows = job.work(listener)
+            rows = job.work()
         except BaseException:
             traceback.print_exc(file=log)
             raise
@@ -120,38 +104,28 @@ def _logged(job: Job, listener: Callable[[int, float], None]) -> list[dict]:
 
 
 def _problem(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
 
 
 # --- processes
 
 
-def _end_with_parent() -> None:
-    """Let this process end when its parent is gone: a killed sweep must not leave its workers training."""
-
-    def watch() -> None:
+def _process(job: Job, connection: Connection) -> None:
+    def end_with_parent() -> None:  # a killed sweep must not leave its workers training
         multiprocessing.parent_process().join()
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _process(job: Job, connection: Connection) -> None:
-    _end_with_parent()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
-        rows = _logged(job, lambda steps, _: connection.send(steps))
+        message = _logged(job)
     except Exception as error:
-        connection.send(_problem(error))
-    else:
-        connection.send(rows)
+        message = _problem(error)
+    connection.send(message)
 
 
 @contextlib.contextmanager
-def _deaf_to_ctrl_c():
+def _deaf_to_ctrl_c() -> Iterator[None]:
     """A process started in here ignores Ctrl-C, which reaches every process of a terminal: the sweep decides."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -170,7 +144,6 @@ class LocalEngine:
         self.slots = workers
         self._context = multiprocessing.get_context("spawn")
         self._running: dict[Connection, tuple[Job, Any]] = {}
-        self._steps: dict[Job, int] = {}
 
     def start(self, job: Job) -> None:
         """Begin a job in a process of its own."""
@@ -185,25 +158,16 @@ class LocalEngine:
         """The jobs that ended, after waiting at most so long for one."""
         found = []
         for connection in wait(list(self._running), seconds):
-            job, process = self._running[connection]
+            job, process = self._running.pop(connection)
             try:
                 message = connection.recv()
             except (EOFError, OSError):  # it died, perhaps in the middle of a message
                 process.join()
                 message = f"its process ended with exit code {process.exitcode}"
-            if isinstance(message, int):
-                self._steps[job] = self._steps.get(job, 0) + message
-                continue
             process.join()
-            del self._running[connection]
             connection.close()
             found.append(Ended(job, message) if isinstance(message, list) else Ended(job, None, message))
         return found
-
-    def steps(self) -> dict[Job, int]:
-        """Training steps done since the last call."""
-        done, self._steps = self._steps, {}
-        return done
 
     def stop(self) -> None:
         """End what is running; each run keeps its last checkpoint."""
@@ -225,9 +189,6 @@ class RayEngine:
         workers: jobs at a time; 0 is as many as the cluster has room for.
         gpu_share: share of a card that a job takes; with 0 it still sees the cards, so give it the device
             `cpu`.
-
-    Attributes:
-        board: the actor that counts the steps done.
 
     Raises:
         ValueError: Ray is not installed, or no cluster answers at the address.
@@ -257,14 +218,13 @@ class RayEngine:
                 f"expected a CPU and {gpu_share:g} of a GPU for each run in the Ray cluster, got {has}"
             )
         self.slots = min(workers, places) if workers else places
-        self.board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         # max_retries=0: what is tried again is the sweep's to say, whatever it ran on.
-        self._task = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_ray_task)
+        self._task = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_logged)
         self._running: dict[Any, Job] = {}
 
     def start(self, job: Job) -> None:
         """Begin a job somewhere in the cluster."""
-        self._running[self._task.remote(job, self.board)] = job
+        self._running[self._task.remote(job)] = job
 
     def ended(self, seconds: float) -> list[Ended]:
         """The jobs that ended, after waiting at most so long for one."""
@@ -274,18 +234,9 @@ class RayEngine:
             job = self._running.pop(reference)
             try:
                 found.append(Ended(job, self._ray.get(reference)))
-            except self._ray.exceptions.RayTaskError as error:
-                found.append(Ended(job, None, _problem(error.cause)))
-            except self._ray.exceptions.RayError as error:  # the worker, its machine or its memory is gone
-                found.append(Ended(job, None, _problem(error)))
+            except self._ray.exceptions.RayError as error:  # of the job, or its worker, machine or memory is gone
+                found.append(Ended(job, None, _problem(getattr(error, "cause", None) or error)))
         return found
-
-    def steps(self) -> dict[Job, int]:
-        """Training steps done since the last call."""
-        try:
-            return self._ray.get(self.board.take.remote())
-        except self._ray.exceptions.RayActorError:  # its machine is gone; it starts again on another
-            return {}
 
     def stop(self) -> None:
         """End what is running; each run keeps its last checkpoint. A cluster that was there before stays."""
@@ -296,11 +247,7 @@ class RayEngine:
 
 
 def _check_address(address: str) -> None:
-    """Ray itself waits two minutes for a cluster that is not there.
-
-    Raises:
-        ValueError: not `auto` or `host:port`, or nothing answers there.
-    """
+    """Refuse an address where nothing answers; Ray itself would wait for two minutes."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -318,25 +265,9 @@ def room(resources: dict[str, float], gpu_share: float) -> int:
     return min(cpus, int(resources.get("GPU", 0)) * int(1 / gpu_share)) if gpu_share else cpus
 
 
-class _Board:
-    """Where the workers of a cluster note the steps they have done."""
-
-    def __init__(self):
-        self._steps: dict[Job, int] = {}
-
-    def add(self, job: Job, steps: int) -> None:
-        self._steps[job] = self._steps.get(job, 0) + steps
-
-    def take(self) -> dict[Job, int]:
-        done, self._steps = self._steps, {}
-        return done
-
-
-def _ray_task(job: Job, board: Any) -> list[dict]:
-    return _logged(job, lambda steps, _: board.add.remote(job, steps))
-
-
-def open_engine(name: str = "local", workers: int = 0, address: str = "", gpu_share: float = 0.0) -> Engine:
+def open_engine(
+    name: str = "local", workers: int = 0, address: str = "", gpu_share: float = 0.0
+) -> LocalEngine | RayEngine:
     """An engine by its name; `workers` 0 is two processes, or all that the cluster has room for.
 
     Raises:
