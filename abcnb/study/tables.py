@@ -23,28 +23,25 @@ CLOSE = 1.0  # percentage points between measured and published that still count
 def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd.DataFrame:
     """Measured beside published at one length: one row per method, one column for each of the paper's tasks.
 
-    Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Where settings differ from
-    the frozen ones, they have a row of their own. Left out is a method that was not measured on all of the tasks that
-    others were, and has no published number there.
+    Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Left out is a method that was
+    not measured on all of the tasks that others were, and has no published number there.
+
+    Args:
+        table: rows of one of `groups`.
+        length: in digits.
+        with_published: leave the published numbers out of the cells where False.
     """
     table = table[table["task"].isin(PUBLISHED)]
-    order = {name: place for place, name in enumerate(METHODS)}
-    table = table.sort_values("method", key=lambda names: names.map(order), kind="stable")
-    rows, names = [], views.row_names(["method"], table)
-    for group_names, group in table.groupby(names, sort=False):
-        method = group_names[0]
-        its_tasks, tasks = set(table["task"][table["method"] == method]), table["task"].nunique()
-        preset = group["preset"].iloc[0]
-        unpublished = all(published(task, method, length, preset) is None for task in its_tasks)
-        if unpublished and len(its_tasks) < tasks:
+    measured, rows = set(table["task"]), []
+    for method in (name for name in METHODS if name in set(table["method"])):
+        group = table[table["method"] == method]
+        preset, its_tasks = group["preset"].iloc[0], set(group["task"])
+        if its_tasks != measured and all(published(task, method, length, preset) is None for task in its_tasks):
             continue
         seeds = group.groupby("task")["seed"].nunique()
         fewest_most = " to ".join(map(str, sorted({seeds.min(), seeds.max()})))
-        row = dict(zip(names, group_names, strict=True))
-        row |= {"seeds": fewest_most if seeds.max() > 1 else ONE}
-        for task in PUBLISHED:
-            if preset in OTHER_MODELS and task not in set(table["task"]):
-                continue
+        row = {"method": method, "seeds": fewest_most if seeds.max() > 1 else ONE}
+        for task in PUBLISHED if preset not in OTHER_MODELS else (name for name in PUBLISHED if name in measured):
             at = group[(group["task"] == task) & (group["length"] == length)]
             known = published(task, method, length, preset) if with_published else None
             row[task] = views.cell(views.exact_match(at), known, seeds.max() > 1)
@@ -64,21 +61,17 @@ def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[in
         sides = {"here": here, "committed": committed}
         sides = {name: side[side["test_set"] == test_set] for name, side in sides.items()}
         rows = []
-        for (task, method), mine in sides["here"].groupby(["task", "method"], sort=False):
-            preset = mine["preset"].iloc[0]
+        for (task, method, preset), _ in sides["here"].groupby(["task", "method", "preset"], sort=False):
             for name, side in sides.items():
                 mine = side[(side["task"] == task) & (side["method"] == method)]
-                cells = {str(n): views.cell(views.exact_match(mine[mine["length"] == n]), None) for n in lengths}
-                rows.append({"task": task, "method": method, "measured": name} | cells)
-            known = {str(n): published(task, method, n, preset) for n in lengths if test_set == "random"}
-            if any(value is not None for value in known.values()):
-                cells = {n: "" if value is None else f"{value:g}" for n, value in known.items()}
-                rows.append({"task": task, "method": method, "measured": "published"} | cells)
+                cells = [views.cell(views.exact_match(mine[mine["length"] == n]), None) for n in lengths]
+                rows.append([task, method, name, *cells])
+            known = [published(task, method, n, preset) for n in lengths]
+            if test_set == "random" and set(known) != {None}:
+                rows.append([task, method, "published", *("" if n is None else f"{n:g}" for n in known)])
         if rows:
-            parts += [
-                f"**{title[0].upper()}{title[1:]}**, percent exact match by length:",
-                markdown(pd.DataFrame(rows)),
-            ]
+            table = pd.DataFrame(rows, columns=["task", "method", "measured", *map(str, lengths)])
+            parts += [f"**{title[0].upper()}{title[1:]}**, percent exact match by length:", markdown(table)]
     return "\n\n".join(parts)
 
 
@@ -197,19 +190,16 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     A cell reads `4 of 5 (28.4 to 99.5)`: in parentheses the exact 95% interval of the share of seeds, in percent.
     Methods that are complete on no seed of a task, on no test set, are left out.
 
-    Args:
-        table: rows of `groups`.
-
     Source: paper, Definition 1.1, for what is complete.
     """
-    at = table[table["length"] == COMPLETE_AT]
-    names, rows = views.row_names(["task", "method"], at), []
-    at = at.groupby(names, sort=False).filter(lambda group: _is_complete(group).any())
-    for group_names, group in at.groupby(names, sort=False):
-        row = dict(zip(names, group_names, strict=True))
+    at, rows = table[table["length"] == COMPLETE_AT], []
+    at = at.assign(complete=100 * at["correct"] >= COMPLETE * at["samples"])
+    at = at[at.groupby(["task", "method"])["complete"].transform("any")]
+    for (task, method), group in at.groupby(["task", "method"], sort=False):
+        row = {"task": task, "method": method}
         for test_set, title in views.TITLES.items():
             if (at["test_set"] == test_set).any():
-                row[title] = _complete(group[group["test_set"] == test_set])
+                row[title] = _complete(group["complete"][group["test_set"] == test_set])
         for test_set, title in WORST.items():
             known = group[(group["test_set"] == test_set) & (group["worst_kind"] != "")]
             if len(known):
@@ -227,9 +217,6 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
     A row reproduces where the mean over the seeds is within `CLOSE` points of every published number. One that misses
     some is shown with its widest gap, as `measured at length, published number`. One that has been within them so far,
     but not been run at every published length, counts as not run.
-
-    Args:
-        table: rows of one of `groups`.
     """
     random, rows = table[table["test_set"] == "random"], []
     for task, methods in PUBLISHED.items():
@@ -259,14 +246,10 @@ def _is_in_rows(table: pd.DataFrame) -> pd.Series:
     return table["task"].map(lambda name: get_task(name).in_rows)
 
 
-def _is_complete(rows: pd.DataFrame) -> pd.Series:
-    return 100 * rows["correct"] >= COMPLETE * rows["samples"]
-
-
-def _complete(rows: pd.DataFrame) -> str:
-    if rows.empty:
+def _complete(of_seeds: pd.Series) -> str:
+    if of_seeds.empty:
         return "not run"
-    complete, seeds = int(_is_complete(rows).sum()), len(rows)
+    complete, seeds = int(of_seeds.sum()), len(of_seeds)
     low, high = (f"{100 * bound:.1f}".removesuffix(".0") for bound in exact_interval(complete, seeds))
     return f"{complete} of {seeds} ({low} to {high})"
 

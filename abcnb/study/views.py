@@ -31,10 +31,11 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
         lengths: in digits.
         with_published: leave the published number out of the cells where False.
     """
-    names = ["task", "method"]
+    rows, names = [], ["task", "method"]
     if "preset" in table and table["preset"].nunique() > 1:
         names.append("preset")
-    rows, names = [], row_names(names, table)
+    if "settings" in table and (table["settings"] != "").any():
+        names.append("settings")
     for group_names, group in table.groupby(names, sort=False):
         seeds, preset = group["seed"].nunique(), group["preset"].iloc[0] if "preset" in group else ""
         row = dict(zip(names, group_names, strict=True)) | {"seeds": seeds}
@@ -51,11 +52,6 @@ TITLES = {
     "unequal": "operands of unequal length",
     "padded": "one to twenty more leading zeros",
 }
-
-
-def row_names(names: list[str], table: pd.DataFrame) -> list[str]:
-    """The columns that name a table's rows, and the settings where some row has any."""
-    return [*names, "settings"] if "settings" in table and (table["settings"] != "").any() else names
 
 
 def exact_match(rows: pd.DataFrame) -> pd.Series:
@@ -82,11 +78,7 @@ def cell(found: pd.Series, known: float | None, one_of_several: bool = False) ->
 
 
 def every_seed(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows at lengths where a method has all its seeds, so that a curve is one of the same models throughout.
-
-    Args:
-        table: columns task, method, seed, length; frozen rows of one test set.
-    """
+    """The rows at lengths where a method has all its seeds, so that a curve is of the same models throughout."""
     seeds = table.groupby(["task", "method"])["seed"].transform("nunique")
     return table[table.groupby(["task", "method", "length"])["seed"].transform("nunique") == seeds]
 
@@ -101,28 +93,22 @@ def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[in
         choices: what was chosen, and the settings that choose otherwise.
         lengths: in digits.
     """
-    frozen = table[table["settings"] == ""]
-    cells, rows = ("seeds", *map(str, lengths)), []
-    for choice in choices:
-        for settings in choice.tried:
-            said = {"point": choice.point, "tried": settings}
-            tried = table[table["settings"] == settings].merge(
-                frozen, on=["task", "method", "seed", "length"], suffixes=("", "_frozen")
-            )
-            if tried.empty:
-                rows.append(dict.fromkeys(("task", "method"), "not run") | said | dict.fromkeys(cells, "not run"))
-            for (task, method), group in tried.groupby(["task", "method"], sort=False):
-                row = {"task": task, "method": method} | said | {"seeds": group["seed"].nunique()}
-                for length in lengths:
-                    at = group[group["length"] == length]
-                    shares = [100 * at[f"correct{part}"] / at[f"samples{part}"] for part in ("_frozen", "")]
-                    row[str(length)] = (
-                        "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}".join(percent(s.mean()) for s in shares)
-                        if len(at)
-                        else "not run"
-                    )
-                rows.append(row)
-    return pd.DataFrame(rows)
+    frozen, rows = table[table["settings"] == ""].assign(frozen=exact_match), []
+    for point, settings in ((choice.point, settings) for choice in choices for settings in choice.tried):
+        tried = table[table["settings"] == settings].assign(tried=exact_match)
+        both = tried.merge(frozen[["task", "method", "seed", "length", "frozen"]])
+        if both.empty:
+            rows.append({"task": "not run", "method": "not run", "point": point, "tried": settings})
+        for (task, method), group in both.groupby(["task", "method"], sort=False):
+            means = group.groupby("length")[["frozen", "tried"]].mean()
+            cells = {
+                str(n): "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}".join(map(percent, row))
+                for n, row in means.T.items()
+            }
+            rows.append({"task": task, "method": method, "point": point, "tried": settings})
+            rows[-1] |= {"seeds": group["seed"].nunique()} | cells
+    columns = ["task", "method", "point", "tried", "seeds", *map(str, lengths)]
+    return pd.DataFrame(rows, columns=columns, dtype=object).fillna("not run")
 
 
 # Schemes whose cross-attention depends on a distance alone, and what that distance is taken from, by what says so in a
