@@ -16,8 +16,9 @@ of them is not in the paper; its reviewers asked for it.
 import torch
 import torch.nn.functional as F
 
+from abcnb.arithmetic import Addition
 from abcnb.digits import Operands
-from abcnb.tasks import Addition, Task, get_task, register
+from abcnb.tasks import Task, get_task, register
 from abcnb.testsets import test_cases, total
 from abcnb.tokens import IDS, on_device
 

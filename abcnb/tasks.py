@@ -1,13 +1,13 @@
-"""The arithmetic tasks: how operands become a source sequence and a label.
+"""Tasks: how operands become a source sequence and a label.
 
 Worked example, Addition at width 4: operands 123 and 748 are padded to `0123` and `0748`; the natural
 source is `$0123+0748&`, the aligned one `$+00172438&`. The label is 871 written units first, because a
 carry travels from units upwards and the decoder can then follow it: `1780&`. The decoder is fed `$1780`.
 
-Digits are held units first, shape [batch, width], so that column p is place p.
+Digits are held units first, shape [batch, width], so that column p is place p. The tasks themselves are in
+`arithmetic`, `four_in_one`, `rows` and `nested`.
 
-Source: paper, section 2 (tasks), appendix B (numbers, lengths); version 002, section 3.1 (Parity's
-scratchpad) and appendix C (ListOps).
+Source: paper, section 2 (tasks), appendix B (numbers, lengths).
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
-from abcnb.coordinates import Segment, Stream, of_number, written_before
-from abcnb.digits import Operands, digits_of, length_of, propagate_carries
+from abcnb.coordinates import Stream, of_number, written_before
+from abcnb.digits import Operands, digits_of, length_of
 from abcnb.numbers import LARGEST, Sampler, smallest_width
 from abcnb.testsets import TEST_SETS, count_random
 from abcnb.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
@@ -221,7 +221,7 @@ class Task:
         """Token ids of the source, [batch, columns]."""
         self._check_form(form)
         (a,) = operands
-        return self._join("$" + self.symbol, _most_significant_first(a), "&")
+        return self._join("$" + self.symbol, most_significant_first(a), "&")
 
     def check_architecture(self, architecture: str) -> None:
         """Refuse an architecture that cannot learn the task.
@@ -316,134 +316,9 @@ def _tokens(digits: torch.Tensor) -> torch.Tensor:
     return on_device(DIGITS, digits.device)[digits]
 
 
-def _most_significant_first(digits: torch.Tensor) -> torch.Tensor:
+def most_significant_first(digits: torch.Tensor) -> torch.Tensor:
+    """Token ids of digits as a source has them, [batch, width]."""
     return _tokens(digits.flip(1))
-
-
-class Successor(Task):
-    """S(n) = n + 1."""
-
-    name = "successor"
-
-    def label(self, a: torch.Tensor) -> torch.Tensor:
-        sums = a.clone()
-        sums[:, 0] += 1
-        return propagate_carries(sums, self.base)
-
-
-class Addition(Task):
-    """a + b."""
-
-    name = "addition"
-    operands = 2
-    forms = ("natural", "aligned")
-    symbol = "+"
-
-    def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return propagate_carries(a + b, self.base)
-
-    @lru_cache(maxsize=64)  # noqa: B019
-    def stream(self, width: int, form: str = "natural") -> Stream:
-        self._check_stream(width, form)
-        if form == "aligned":  # $ + a_w b_w … a_1 b_1 &
-            end = 2 + 2 * width
-            operands = tuple(
-                Segment(name, end - back, (width,), (-2,), 1, ("place",), outside=(end, 1))
-                for name, back in (("a", 2), ("b", 1))
-            )
-            return of_number((width,), operands, {"$": 0, self.symbol: 1, "&": end}, end + 1, self.steps(width))
-        operator, structure = width + 1, {"$": 0, self.symbol: width + 1}
-        a, digits = written_before("a", width, width), 1 if self.second_is_digit else width
-        end = operator + digits + 1
-        if self.second_is_digit:
-            return of_number((width,), (a,), structure | {"b": end - 1, "&": end}, end + 1, self.steps(width))
-        b = written_before("b", end - 1, width)
-        return of_number((width,), (a, b), structure | {"&": end}, end + 1, self.steps(width))
-
-    def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
-        self._check_form(form)
-        a, b = (_most_significant_first(operand) for operand in operands)
-        if form == "natural":
-            return self._join("$", a, self.symbol, b, "&")
-        interleaved = torch.stack([a, b.expand_as(a)], dim=2).flatten(1)
-        return self._join("$" + self.symbol, interleaved, "&")
-
-
-class NByOne(Addition):
-    """a × b for a single-digit b."""
-
-    name = "n-by-1"
-    symbol = "*"
-    second_is_digit = True
-
-    def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return propagate_carries(a * b, self.base)
-
-
-class Scratchpad(Task):
-    """A reduction y_i = y_{i-1} ⊕ x_i written out digit by digit, from the right."""
-
-    def read(self, output: str) -> str:
-        return output.partition("&")[0][-1:]
-
-
-class Parity(Scratchpad):
-    """y_i = y_{i-1} xor x_i over the bits; the last bit written is the parity."""
-
-    name = "parity"
-    bases = range(2, 3)
-    default_base = 2
-    length_base = 10  # tests are named by decimal digits: 60 of them are 200 bits
-
-    def label(self, a: torch.Tensor) -> torch.Tensor:
-        return torch.cumsum(a, dim=1) % 2
-
-    def digits_at(self, length: int) -> int:
-        """Bits of the longest number of `length` decimal digits."""
-        return (10**length - 1).bit_length()
-
-
-class ParityClassification(Parity):
-    """One bit, the parity, with no scratchpad."""
-
-    name = "parity-classification"
-    answers_in_places = False
-
-    def steps(self, width: int) -> int:
-        return 2
-
-    def label(self, a: torch.Tensor) -> torch.Tensor:
-        return a.sum(1, keepdim=True) % 2
-
-
-class ListOpsSum(Scratchpad):
-    """SM: the sum of the arguments modulo the base."""
-
-    name = "listops-sm"
-    symbol = "%"
-
-    def label(self, a: torch.Tensor) -> torch.Tensor:
-        return torch.cumsum(a, dim=1) % self.base
-
-
-class ListOpsMax(Scratchpad):
-    """MAX of the arguments."""
-
-    name = "listops-max"
-    symbol = ">"
-
-    def label(self, a: torch.Tensor) -> torch.Tensor:
-        return torch.cummax(a, dim=1).values
-
-
-class ListOpsMin(Scratchpad):
-    """MIN of the arguments. Padding zeros are arguments too: the last running minimum, above them, is always 0."""
-
-    name = "listops-min"
-    symbol = "<"
-
-    def label(self, a: torch.Tensor) -> torch.Tensor:
-        return torch.cummin(a, dim=1).values
 
 
 TASKS: dict[str, type[Task]] = {}
@@ -464,19 +339,6 @@ def register(task: type[Task]) -> type[Task]:
         )
     TASKS[task.name] = task
     return task
-
-
-for _task in (
-    Successor,
-    Addition,
-    Parity,
-    ParityClassification,
-    NByOne,
-    ListOpsSum,
-    ListOpsMax,
-    ListOpsMin,
-):
-    register(_task)
 
 
 @lru_cache(maxsize=64)

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import abcnb
+import abcnb.arithmetic
 import abcnb.positions
 import abcnb.rows
-import abcnb.tasks
 from abcnb.evaluation import percent
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
@@ -175,7 +175,7 @@ def test_the_program_of_the_readme_generalizes_from_six_digits(seed):
 
 def test_the_tasks_and_the_scheme_of_the_page_on_adding_them_are_classes_that_work(tmp_path):
     task, string, two_back, in_rows, scheme = python_of("reports/extending.md")
-    tasks = dict(vars(abcnb.tasks))
+    tasks = dict(vars(abcnb.arithmetic))
     exec(string, tasks)
     try:
         found = get_task("reversal")

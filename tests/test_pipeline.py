@@ -8,11 +8,12 @@ import torch
 
 import abcnb
 from abcnb import evaluation, pipeline
+from abcnb.arithmetic import Successor
 from abcnb.biases import NO_BIASES
 from abcnb.configs import LoRAConfig, TrainingConfig
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.tasks import Successor, get_task
+from abcnb.tasks import get_task
 
 VANILLA = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc", "smoke")

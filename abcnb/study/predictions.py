@@ -63,11 +63,8 @@ def predict(run: Run | str | Path, text: str | int, device: str = "auto") -> Pre
 
     Args:
         run: a trained run, its folder, or the start of its hash.
-        text: an input in the task's own form: `99+1`, `123*456`, or `199`.
+        text: an input in the task's own form: `99+1`, `123*456`, or `199`; anything else is refused.
         device: `auto`, `cpu` or `cuda`.
-
-    Raises:
-        ValueError: there is no such run, or the text is no input of its task.
     """
     run = run if isinstance(run, Run) else find_run(run)
     e, where = run.experiment, pick_device(device)

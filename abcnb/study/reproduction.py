@@ -32,21 +32,9 @@ def reproduce(
     lengths: tuple[int, ...] = LENGTHS,
     fresh: bool = False,
 ) -> tuple[str, list[str]]:
-    """The methods on the tasks, from nothing.
+    """The methods on the tasks, from nothing: the table as Markdown, and a line for each failure.
 
-    Args:
-        preset: one of `methods.PRESETS`.
-        runs: folder of trained models; its `results/` takes what is measured.
-        reports: folder of what is committed, read only.
-        seeds, tasks, methods: what is trained.
-        samples: of the random test set, per length.
-        workers: processes of one thread each.
-        device: `auto`, `cpu` or `cuda`.
-        lengths: of the tests, in digits.
-        fresh: train and measure again what other code than this did.
-
-    Returns:
-        The table as Markdown, and a line for each failure.
+    `reports` is read only; what is measured goes into `results/` of `runs`.
     """
     started = time.monotonic()
     wanted = [
@@ -58,10 +46,8 @@ def reproduce(
     csv, tests = runs / "results" / "accuracy.csv", evaluations_of(lengths, samples, min(samples, HARD_SAMPLES))
     failures = run_all(wanted, runs, csv, tests, LocalEngine(workers), device, fresh)
     digests = [e.digest for e in wanted]
-    here, committed = (
-        table[table["run"].isin(digests)]
-        for table in (results.read(csv), results.read(reports / "results" / "accuracy.csv"))
-    )
+    both = (results.read(file) for file in (csv, reports / "results" / "accuracy.csv"))
+    here, committed = (table[table["run"].isin(digests)] for table in both)
     if here.empty:
         return "nothing was measured", failures
     minutes = (time.monotonic() - started) / 60

@@ -16,7 +16,6 @@ from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.runs import METRICS, load_run
-from abcnb.tasks import Task
 from abcnb.testsets import HARD_SAMPLES
 
 CELLS = [(name, length) for name in ("random", "hard") for length in (6, 12, 60)]
@@ -24,23 +23,11 @@ FILES = (results.TABLES, results.DEVELOPMENT)
 TOLERANCE = 5e-4
 
 
-def hard_samples(task: Task) -> int:
-    """How many hard cases are asked for; a test set may have fewer."""
-    return 500 if task.in_rows else HARD_SAMPLES
-
-
 def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> tuple[int, list[str]]:
-    """Evaluate every committed model with this code and compare with its committed rows.
-
-    Args:
-        reports: folder of `models/` and `results/`.
-        tell: called with one line per model.
+    """Evaluate every committed model with this code and compare with its committed rows; `tell` gets a line for each.
 
     Returns:
         How many rows agree, and a line for each that does not.
-
-    Raises:
-        ValueError: there is no folder of models.
     """
     if not (reports / "models").is_dir():
         raise ValueError(f"expected committed models in {reports / 'models'}, got no such folder")
@@ -55,7 +42,8 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
         if not cells:
             disagreements.append(f"{name}: no committed row to compare with")
         for row in cells:
-            asked = hard_samples(data.task) if row.test_set == "hard" else row.samples
+            most_hard = 500 if data.task.in_rows else HARD_SAMPLES  # a test set may have fewer
+            asked = most_hard if row.test_set == "hard" else row.samples
             (score,) = pipeline.evaluate(model, data, [row.length], asked, row.test_set)
             off = abs(score.wrong_digits - row.wrong_digits) / score.digits
             known, now = ((s.samples, s.correct, s.wrong_digits) for s in (row, score))
@@ -75,12 +63,11 @@ def stamp_rows(reports: Path) -> int:
     for name in FILES:
         scores = reports / "results" / f"{name}.csv"
         files = {scores: results.SCORES, results.learning_file(scores): results.VALIDATIONS}
-        for file, content in files.items():
-            if file.exists():
-                with results.locked(file):
-                    table: pd.DataFrame = results.read(file, content).assign(code=code)
-                    write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
-                count += len(table)
+        for file, content in ((file, content) for file, content in files.items() if file.exists()):
+            with results.locked(file):
+                table = results.read(file, content).assign(code=code)
+                write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
+            count += len(table)
     for file in sorted((reports / "models").glob(f"[!.]*/{METRICS}")):
         metrics = json.dumps(json.loads(file.read_text()) | {"code": code}, indent=1)
         write_atomically(file, lambda target, metrics=metrics: target.write_text(metrics))
