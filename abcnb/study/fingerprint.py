@@ -12,9 +12,9 @@ from pathlib import Path
 import abcnb
 
 DECIDING = (
-    "tokens", "digits", "coordinates", "numbers", "testsets", "tasks", "arithmetic", "four_in_one", "row_numbers", "rows",
-    "nested", "training_data", "biases", "lines", "positions", "rivals/distances", "rivals/indexed", "rivals/rotary",
-    "configs", "layers", "model", "attention", "calibration", "algorithm1", "lora", "files", "training", "decoding",
+    "tokens", "digits", "coordinates", "numbers", "testsets", "tasks", "arithmetic", "four_in_one", "row_numbers",
+    "rows", "nested", "training_data", "biases", "lines", "positions", "rivals/distances", "rivals/indexed",
+    "rivals/rotary", "configs", "layers", "model", "attention", "calibration", "algorithm1", "lora", "files", "training", "decoding",
     "evaluation", "pipeline",
 )  # fmt: skip
 # Earlier code that gives the same numbers for every method that is still there.

@@ -22,12 +22,8 @@ WORDS = {"true": True, "false": False}
 def checked(namespace: dict[str, Any]) -> dict[str, Any]:
     """A notebook's parameters, each of the type that it was declared with: `globals().update(checked(globals()))`.
 
-    Args:
-        namespace: the notebook's variables; its parameters are those declared with a type, `samples: int = 1000`.
-
-    Returns:
-        The parameters. Text that reads as a number is one where a number is declared, and the other way round; lists
-        stay as they were given (`seed_list`, `name_list`).
+    The parameters are those declared with a type, `samples: int = 1000`. Text that reads as a number is one where a
+    number is declared, and the other way round; lists stay as they were given (`seed_list`, `name_list`).
 
     Raises:
         ValueError: a parameter that the notebook does not have, a value of another kind or out of range, a device
@@ -73,8 +69,7 @@ def _value(name: str, value: Any, kind: type) -> Any:
         found = _converted(value, kind)
     except (ValueError, TypeError, OverflowError):
         raise ValueError(f"expected {name} as {kind.__name__}, got {value!r}") from None
-    least = int(name in AT_LEAST_ONE)
-    if kind is int and found < least:
+    if kind is int and found < (least := int(name in AT_LEAST_ONE)):
         raise ValueError(f"expected {name} of at least {least}, got {found}")
     return found
 
@@ -94,12 +89,7 @@ def _converted(value: Any, kind: type) -> Any:
 def seed_list(seeds: int | str | list[int], what: str = "seeds") -> list[int]:
     """Seeds as a list: of one, of several, or of the text of a list, which is what `papermill -p` passes.
 
-    Args:
-        seeds: the list, its text, or a single one.
-        what: what the numbers are, for the message.
-
-    Raises:
-        ValueError: not a list of whole numbers of at least 0.
+    What is no list of whole numbers of at least 0 is refused, by the name `what`.
     """
     try:
         found = json.loads(f"[{seeds.strip(' []')}]") if isinstance(seeds, str) else seeds
@@ -112,16 +102,7 @@ def seed_list(seeds: int | str | list[int], what: str = "seeds") -> list[int]:
 
 
 def name_list(names: str | list[str], allowed: Sequence[str], what: str) -> list[str]:
-    """Names as a list, or as text with commas between or around them, which is what `papermill -p` passes.
-
-    Args:
-        names: the list or its text: `addition,parity`, `["addition", "parity"]`.
-        allowed: the names there are.
-        what: what they name, for the message.
-
-    Raises:
-        ValueError: no name, or one that is not allowed.
-    """
+    """Names as a list, of a list or its text, `addition,parity` or `["addition", "parity"]`; others are refused."""
     found = [name.strip(" []\"'") for name in str(names).split(",")]
     wrong = [name for name in found if name not in allowed]
     if wrong:

@@ -65,11 +65,7 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     committed); `worst_kind` and `worst_percent`, of a test set with several kinds, are empty where not known.
     """
     e, metrics = run.experiment, run.metrics
-    return {
-        "task": e.task,
-        "method": e.method,
-        "preset": e.preset,
-        "seed": e.seed,
+    found = _names(e) | {
         "test_set": test_set,
         "length": score.length,
         "samples": score.samples,
@@ -86,13 +82,17 @@ def row(run: Run, test_set: str, score: Score) -> dict:
         "parameters": metrics["parameters"],
         "hardware": metrics["hardware"],
         "run": e.digest,
-        "settings": settings_of(e),
         "train_flops": training_flops(e),
         "code": score.code,
         "date": score.date,
         "worst_kind": score.worst_kind,
         "worst_percent": "" if score.worst_percent is None else str(score.worst_percent),
     }
+    return {column: found[column] for column in COLUMNS}
+
+
+def _names(e: Experiment) -> dict:
+    return {"task": e.task, "method": e.method, "preset": e.preset, "seed": e.seed, "settings": settings_of(e)}
 
 
 def score_of(row: Any) -> Score:
@@ -104,10 +104,10 @@ def score_of(row: Any) -> Score:
 
 def learning_rows(run: Run) -> list[dict]:
     """The rows of learning.csv: every validation of a run."""
-    e = run.experiment
-    names = {"task": e.task, "method": e.method, "preset": e.preset, "seed": e.seed, "settings": settings_of(e)}
-    known = {"run": e.digest, "code": run.code, "date": run.metrics.get("date", "")}
-    return [names | known | {key: record[key] for key in LEARNED} for record in run.metrics["history"]]
+    known = {"run": run.experiment.digest, "code": run.code, "date": run.metrics.get("date", "")}
+    return [
+        _names(run.experiment) | known | {key: record[key] for key in LEARNED} for record in run.metrics["history"]
+    ]
 
 
 def read(file: Path, content: Content = SCORES) -> pd.DataFrame:
@@ -153,9 +153,8 @@ def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
         table = table[table["run"] == table.groupby(NAMES)["run"].transform("last")]
         if content is SCORES:
             table["train_seconds"] = table.groupby(["run", "hardware", "code"])["train_seconds"].transform("last")
-            newest = table["code"] == table.groupby(content.key)["code"].transform("last")
-            table = table.assign(newest=newest).sort_values(["newest", "samples"], kind="stable")
-            table = table.drop(columns="newest")
+            table = table[table["code"] == table.groupby(content.key)["code"].transform("last")]
+            table = table.sort_values("samples", kind="stable")
         table = table.drop_duplicates(content.key, keep="last").sort_values(content.key, kind="stable")
         write_atomically(file, lambda name: table.to_csv(name, index=False))
 
@@ -163,13 +162,7 @@ def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
 def unmeasured(
     table: pd.DataFrame, experiments: Sequence[Experiment], tests: Sequence[tuple[str, int, int]]
 ) -> list[Experiment]:
-    """The experiments that lack a row of accuracy.csv, or have one of fewer samples.
-
-    Args:
-        table: the rows so far.
-        experiments: the wanted ones.
-        tests: (test set, length, samples) of every evaluation wanted of each.
-    """
+    """The experiments that lack a row of one of the tests (test set, length, samples), or have one of fewer samples."""
     rows = table[["run", "method", "preset", "test_set", "length", "samples"]].itertuples(index=False)
     known = {tuple(row[:-1]): row.samples for row in rows}
 
