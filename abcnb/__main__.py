@@ -11,7 +11,7 @@ from typing import Annotated
 import torch
 import typer
 
-from abcnb.evaluation import Score, evaluate_kinds, percent, wrong_by_step
+from abcnb.evaluation import evaluate_kinds, percent, wrong_by_step
 from abcnb.files import write_atomically
 from abcnb.machine import pick_device
 from abcnb.study import results, tables, views
@@ -46,16 +46,9 @@ NUMBERS, NAMES = ("--lengths", "--seeds", "--notebooks"), ("--tasks", "--methods
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all trained models.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Threads = Annotated[
-    int, typer.Option(min=1, help="CPU threads; these small models gain little from a second one.")
-]
 Samples = Annotated[int, typer.Option(min=1, help="Test samples per length.")]
 Lengths = Annotated[
-    str,
-    typer.Option(
-        help="Test lengths in digits, separated by commas or spaces, e.g. --lengths '6 10 60'; of outputs in rows, n "
-        "stands for n × n digits, n terms of n digits, or lists n deep."
-    ),
+    str, typer.Option(help="Digits: '6 10 60'; in rows n × n digits, n terms of n, or lists n deep.")
 ]
 _LENGTHS = " ".join(map(str, LENGTHS))
 _METHOD_HELP = "; ".join(f"{name}: {method.description}" for name, method in METHODS.items())
@@ -66,7 +59,7 @@ RunName = Annotated[str, typer.Argument(help="A run's folder, or the start of it
 Preset = Annotated[str, typer.Option(help=_PRESET_HELP)]
 Seed = Annotated[int, typer.Option(help="Of initialization and batches.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Change one setting, e.g. --set training.steps=200; repeatable.")
+    list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. training.steps=200; repeatable.")
 ]
 Reports = Annotated[Path, typer.Option("--reports", help="Folder of the committed models and results.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train and measure again what other code than this did.")]
@@ -93,7 +86,7 @@ def printable(text: str) -> str:
 
 def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
     try:
-        numbers = tuple(int(part) for part in text.replace(",", " ").split())
+        numbers = tuple(map(int, _names(text)))
     except ValueError:
         raise ValueError(f"expected whole numbers separated by commas or spaces, got {text!r}") from None
     if not numbers or min(numbers) < least:
@@ -101,15 +94,8 @@ def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
     return numbers
 
 
-def _use_threads(threads: int) -> None:
-    has = os.cpu_count() or 1
-    if threads > has:
-        raise ValueError(f"expected at most {has} threads, one for each processor of this machine, got {threads}")
-    torch.set_num_threads(threads)
-
-
-def _names(texts: list[str] | None) -> tuple[str, ...]:
-    return tuple(" ".join(texts or []).replace(",", " ").split())
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.replace(",", " ").split())
 
 
 def joined(arguments: list[str]) -> list[str]:
@@ -140,13 +126,12 @@ def fit_command(
     samples: Samples = 1000,
     fresh: Fresh = False,
     device: Device = "auto",
-    threads: Threads = 1,
     runs: Runs = Path("runs"),
 ):
     """Train a method on a task (ABC trains what it needs first), print its exact match and its folder."""
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
     measured = _numbers(lengths)
-    _use_threads(threads)
+    torch.set_num_threads(1)  # these small models gain little from a second one
     check_lengths(wanted, measured, samples)
     run = fit(wanted, runs, device, fresh=fresh)
     where = pick_device(device)
@@ -168,11 +153,9 @@ def show_command(
     """Print the configuration of a method on a task, as `fit --set` takes it, and the lines that ABC found."""
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
     print(resolved(wanted))
-    folders = [
-        folder for folder in (runs / wanted.digest, REPORTS / "models" / wanted.digest) if is_finished(folder)
-    ]
-    if wanted.bias == "calibrated" and folders:
-        print(f"\n{run_of(wanted, folders[0]).calibration()}")
+    folders = filter(is_finished, (runs / wanted.digest, REPORTS / "models" / wanted.digest))
+    if wanted.bias == "calibrated" and (folder := next(folders, None)):
+        print(f"\n{run_of(wanted, folder).calibration()}")
 
 
 @app.command("evaluate")
@@ -182,57 +165,42 @@ def evaluate_command(
     samples: Samples = 10_000,
     test_set: Annotated[str, typer.Option(help=", ".join(TEST_SETS))] = "random",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    by_kind: Annotated[
-        bool, typer.Option("--by-kind", help="Each kind of the test set (of hard cases, of padding) on its own.")
-    ] = False,
-    by_step: Annotated[
-        bool, typer.Option("--by-step", help="Which output steps are wrong; unpadded, the last is the end token.")
-    ] = False,
+    by_kind: Annotated[bool, typer.Option("--by-kind", help="Each kind of hard cases, or of padding.")] = False,
+    by_step: Annotated[bool, typer.Option("--by-step", help="Which output steps are wrong, from 0.")] = False,
     fresh: Fresh = False,
     device: Device = "auto",
-    threads: Threads = 1,
     runs: Runs = Path("runs"),
 ):
     """Exact match of a trained model by length."""
     if by_kind + by_step + (as_json or fresh) > 1:
         raise ValueError("expected --by-kind or --by-step alone, without --json and --fresh")
-    _use_threads(threads)
+    torch.set_num_threads(1)
     found, measured, where = find_run(run, runs), _numbers(lengths), pick_device(device)
     check_lengths(found.experiment, measured, samples, test_set)
     if by_kind or by_step:
         e, model = found.experiment, found.model(where)
         for length in measured:
             asked = (model, e.get_task(), e.form, length, samples, test_set, e.train_width)
-            if by_kind:
-                _print_kinds(evaluate_kinds(*asked))
-            else:
-                _print_steps(length, wrong_by_step(*asked))
+            if by_step:
+                wrong = wrong_by_step(*asked)
+                steps = ", ".join(f"{int(count)} at step {step}" for step, count in enumerate(wrong) if count)
+                print(f"{length:>8}  of {len(wrong)} steps, wrong in: {steps or 'none'}")
+            for kind, s in evaluate_kinds(*asked).items() if by_kind else ():
+                print(f"{length:>8}  {kind:<16} {s.correct:>5} of {s.samples:<5} {s.wrong_digits} wrong digits")
         return
     scores = [found.evaluate(length, samples, test_set, where, fresh) for length in measured]
     _note({score.code for score in scores})
-    if not as_json:
+    if as_json:
+        names = ("length", "samples", "correct", "exact_match")
+        print(*(json.dumps({name: getattr(score, name) for name in names}) for score in scores), sep="\n")
+    else:
         print(views.score_lines(scores))
-        return
-    for s in scores:
-        line = {"length": s.length, "samples": s.samples, "correct": s.correct, "exact_match": s.exact_match}
-        print(json.dumps(line))
-
-
-def _print_kinds(scores: dict[str, Score]) -> None:
-    for kind, s in scores.items():
-        print(f"{s.length:>8}  {kind:<16} {s.correct:>5} of {s.samples:<5} {s.wrong_digits} wrong digits")
-
-
-def _print_steps(length: int, wrong: torch.Tensor) -> None:
-    found = [f"{int(count)} at step {step}" for step, count in enumerate(wrong) if count]
-    print(f"{length:>8}  of {len(wrong)} steps, wrong in: {', '.join(found) or 'none'}")
 
 
 @app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is a text
 def predict_command(
     run: RunName,
     text: Annotated[str, typer.Argument(help="An input in the task's own form, e.g. 99+1 or 123*456.")],
-    rows: Annotated[bool, typer.Option("--rows", help="Print an output in rows row by row.")] = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
 ):
@@ -240,11 +208,9 @@ def predict_command(
     torch.set_num_threads(1)
     found = find_run(run, runs)
     task = found.experiment.get_task()
-    if rows and not task.in_rows:
-        raise ValueError(f"expected --rows for a task whose output is in rows, got {task.name}")
     answer = predict(found, text, device)
     print(f"source   {answer.source}")
-    if rows:
+    if task.in_rows:
         pairs = zip_longest(task.split_rows(answer.written), task.split_rows(answer.label), fillvalue="")
         for number, (row, true) in enumerate(pairs):
             name = task.row_names[number % len(task.row_names)]
@@ -294,8 +260,8 @@ def keep_command(
 def reproduce_command(
     preset: Preset = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas or spaces.")] = "0",
-    tasks: Annotated[list[str] | None, typer.Option(help="Tasks, separated by commas or spaces.")] = None,
-    methods: Annotated[list[str] | None, typer.Option(help="Methods, likewise.")] = None,
+    tasks: Annotated[str, typer.Option(help="Tasks, separated by commas or spaces.")] = "",
+    methods: Annotated[str, typer.Option(help="Methods, likewise.")] = "",
     lengths: Lengths = _LENGTHS,
     samples: Samples = 10_000,
     workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
@@ -312,10 +278,8 @@ def reproduce_command(
         raise ValueError(
             f"expected --methods, since {', '.join(chosen)} at preset {preset} has none of {', '.join(MAIN_METHODS)}"
         )
-    numbers = _numbers(seeds, least=0), _numbers(lengths)
-    text, failures = reproduce(
-        preset, runs, reports, numbers[0], chosen, named, samples, workers, device, numbers[1], fresh
-    )
+    which = _numbers(seeds, least=0), chosen, named
+    text, failures = reproduce(preset, runs, reports, *which, samples, workers, device, _numbers(lengths), fresh)
     print(text)
     _end(failures)
 
@@ -325,13 +289,12 @@ def sweep_command(
     spec: Annotated[Path, typer.Argument(help="A TOML file; reports/sweeps/ has those behind the tables.")],
     engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a cluster.")] = "local",
     workers: Annotated[
-        int, typer.Option(min=0, help="Runs at a time; 0: two processes, or what the cluster has room for.")
+        int, typer.Option(min=0, help="Runs at a time; 0: two, or as many as a cluster takes.")
     ] = 0,
     address: Annotated[str, typer.Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
     gpu_share: Annotated[float, typer.Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
     missing: Annotated[
-        bool,
-        typer.Option("--missing", help="Leave out what has all its rows in the CSV, wherever it was trained."),
+        bool, typer.Option("--missing", help="Leave out what has all its rows in the CSV.")
     ] = False,
     fresh: Fresh = False,
     device: Device = "auto",
@@ -371,20 +334,16 @@ def table_command(
     table = results.read(reports / "results" / "accuracy.csv")
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
-    texts = {  # all of them before the first is written
-        readme: tables.with_table(tables.overview(table), readme),
-        reports / "tables.md": tables.with_table(tables.long_tables(table), reports / "tables.md"),
-        reports / "methods.md": methods_page(),
-    }
+    long = reports / "tables.md"
+    texts = {readme: tables.with_table(tables.overview(table), readme)}  # all of them before the first is written
+    texts |= {long: tables.with_table(tables.long_tables(table), long), reports / "methods.md": methods_page()}
     for document, text in texts.items():
         write_atomically(document, lambda file, text=text: file.write_text(text, encoding="utf-8"))
 
 
 @app.command("verify")
 def verify_command(
-    stamp: Annotated[
-        bool, typer.Option("--stamp", help="Where all agrees, give the committed rows this code's fingerprint.")
-    ] = False,
+    stamp: Annotated[bool, typer.Option("--stamp", help="If all agree, give all rows this fingerprint.")] = False,
     reports: Reports = Path("reports"),
 ):
     """Evaluate the committed models with this code and compare with the committed rows."""
@@ -402,18 +361,12 @@ def verify_command(
 def reports_command(
     preset: Annotated[str, typer.Option(help="smoke, laptop or paper.")] = "laptop",
     numbers: Annotated[str, typer.Option("--notebooks", help="Which, by number, e.g. 04 05; else all.")] = "",
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Execute again, and use no model, curve or line committed in reports/.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Execute again, with nothing that is committed.")] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Train live where a notebook does that (15 to 25 minutes in all).")
+        bool, typer.Option("--live", help="Train live where a notebook can (15 to 25 minutes).")
     ] = False,
-    write_back: Annotated[
-        bool, typer.Option("--write-back", help="Put the new outputs into the committed files too.")
-    ] = False,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="Only clean and check the committed files; execute nothing.")
-    ] = False,
+    write_back: Annotated[bool, typer.Option("--write-back", help="Into the committed files too.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Only clean and check them; execute nothing.")] = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
     reports: Annotated[Path, typer.Option(help="Folder for html/ and executed/.")] = Path("reports"),
@@ -465,21 +418,20 @@ def _interrupt(*_) -> None:
 def main() -> None:
     """Run the command line; what is wrong with an input is one line and exit status 2."""
     arguments = joined(sys.argv[1:] or ["--help"])
+    told, status = None, 0
     try:
         status = app(arguments, prog_name="python -m abcnb", standalone_mode=False)
     except CommandLineError as error:
         told = f"{error.format_message().rstrip('.')}. The arguments were: {' '.join(arguments)}"
-        print(f"abcnb: {printable(told)}", file=sys.stderr)
-        raise SystemExit(2) from None
     except (ValueError, OSError) as error:
-        print(f"abcnb: {printable(str(error))}", file=sys.stderr)
-        raise SystemExit(2) from None
+        told = str(error)
     except ModuleNotFoundError as error:
-        text = f"expected the package {error.name} for this command; make .venv/everything installs what notebooks need"
-        print(f"abcnb: {text}", file=sys.stderr)
-        raise SystemExit(2) from None
+        told = f"expected the package {error.name} for this command; make .venv/everything installs what notebooks need"
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
+    if told is not None:
+        print(f"abcnb: {printable(told)}", file=sys.stderr)
+        raise SystemExit(2)
     if status == INTERRUPTED:  # some versions of typer return it, others raise
         print("abcnb: interrupted; the same command goes on from here", file=sys.stderr)
     raise SystemExit(status if isinstance(status, int) else 0)

@@ -79,19 +79,18 @@ def test_predict_shows_what_was_written_and_what_is_right(cli, vanilla_run):
     assert verdict.startswith("correct" if right else "wrong") and verdict.endswith("(true: 200)")
 
 
-def test_a_product_is_predicted_row_by_row(cli, product_run, vanilla_run):
-    code, out, _ = cli("predict", product_run.folder, "12*34", "--rows")
+def test_a_product_is_predicted_row_by_row(cli, product_run):
+    code, out, _ = cli("predict", product_run.folder, "12*34")
     assert code == 0 and out.startswith("source   $12*34=\n")
     # 12 × 4 = 48, 12 × 3 = 36, 4 + 36 = 40: the rows are shown beside what they should be
     assert [line.split()[0] for line in out.splitlines()[1:5]] == ["products", "sums", "products", "sums"]
     assert all(row in out for row in ("840+", "840*", "630+", "040*")) and "(true: 408)" in out
-    assert_refused(cli("predict", vanilla_run.folder, "12", "--rows"), "--rows for a task whose output is in rows")
 
 
 def test_a_right_answer_with_a_wrong_row_is_said_to_be_that(cli, product_run, monkeypatch):
     written = Prediction("$0*5=", "00+10*00+&", "00+00*&", "0", "0")
     monkeypatch.setattr("abcnb.__main__.predict", lambda *_: written)
-    code, out, _ = cli("predict", product_run.folder, "0*5", "--rows")
+    code, out, _ = cli("predict", product_run.folder, "0*5")
     rows = [line.split(maxsplit=1)[1] for line in out.splitlines()[1:4]]
     assert code == 0 and rows == ["00+", "10*  (true: 00*)", "00+  (true: no row)"]
     assert out.splitlines()[-1] == "right answer, another token is wrong: 0 (true: 0)"
@@ -116,7 +115,6 @@ HUGE = [
     ),
     (["--set", "model.d_model=1000000"], "expected a model of 2 layers of d_model 1,000,000"),
     (["--set", "model.decoder_layers=1000000000"], "expected a model of 1,000,000,000 layers"),
-    (["--threads", "1000000000"], "threads, one for each processor of this machine, got 1000000000"),
     (["--seed", str(2**64 - 1)], f"expected a seed from 0 to {2**32 - 1}"),
     (["--set", "training.weight_decay=nan"], "expected weight_decay as a finite number, got nan"),
     (["--lengths", "1000000000"], "expected a test of 1,000 samples of 1,000,000,000 digits to fit into"),
