@@ -288,14 +288,10 @@ def reproduce_command(
 def sweep_command(
     spec: Annotated[Path, typer.Argument(help="A TOML file; reports/sweeps/ has those behind the tables.")],
     engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a cluster.")] = "local",
-    workers: Annotated[
-        int, typer.Option(min=0, help="Runs at a time; 0: two, or as many as a cluster takes.")
-    ] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: two, or all of a cluster.")] = 0,
     address: Annotated[str, typer.Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
     gpu_share: Annotated[float, typer.Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
-    missing: Annotated[
-        bool, typer.Option("--missing", help="Leave out what has all its rows in the CSV.")
-    ] = False,
+    missing: Annotated[bool, typer.Option("--missing", help="Leave out what has its rows in the CSV.")] = False,
     fresh: Fresh = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),

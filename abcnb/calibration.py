@@ -137,8 +137,8 @@ def lines_of_heads(attention: list[AveragedAttention], tau: float = TAU) -> list
     `calibrate_attention`, except that there may be none."""
     if not attention:
         raise ValueError("expected averaged attention of at least one shape, got none")
-    if not 0 < tau < 1:
-        raise ValueError(f"expected a least share tau between 0 and 1, got {tau}")
+    if not isinstance(tau, (int, float)) or not 0 < tau < 1:
+        raise ValueError(f"expected a least share tau between 0 and 1, got {tau!r}")
     if not all(
         bool(w.isfinite().all()) for shape in attention for w in (shape.self_attention, shape.cross_attention)
     ):

@@ -154,7 +154,7 @@ def test_products_find_which_counter_each_operand_follows():
     assert [(f.line.step, str(f.line)) for f in found.found] == [("products", "b[row]"), ("products", "a[place]")]
 
 
-@pytest.mark.parametrize("tau", [0, 1, -0.1, 2.0])
+@pytest.mark.parametrize("tau", [0, 1, -0.1, 2.0, "0.2", None])
 def test_a_share_that_is_none_is_refused(tau):
     with pytest.raises(ValueError, match="expected a least share tau between 0 and 1"):
         calibrate_attention([blank()], tau)

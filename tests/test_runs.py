@@ -280,22 +280,6 @@ def test_a_fresh_score_replaces_one_of_other_code(older_run):
     assert older_run.known_score(6, 100, "hard") == measured
 
 
-def test_a_score_of_weights_that_were_replaced_meanwhile_is_not_kept(tmp_path, monkeypatch, vanilla_run):
-    run = Run(shutil.copytree(vanilla_run.folder, tmp_path / "run"), SMOKE)
-    evaluate = pipeline.evaluate
-
-    def replaced_meanwhile(*arguments):
-        found = evaluate(*arguments)
-        file = run.folder / "metrics.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"code": "0123456789ab"}))
-        return found
-
-    monkeypatch.setattr(pipeline, "evaluate", replaced_meanwhile)
-    with pytest.raises(ValueError, match="trained again meanwhile"):
-        run.evaluate(7, 20)
-    assert run.known_score(7, 20) is None
-
-
 # --- files of another run
 
 

@@ -10,8 +10,7 @@ An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`
                          weights; written last: a folder without it is unfinished
     evaluations.json     exact match by test set and length, for those that were asked for, with the same hash
 
-What trains a model is `abcnb.pipeline`, and what trains it into such a folder `study.fitting`. A run of other code is
-used unless a fresh one is asked for; it is then moved to `runs/superseded/`, and nothing trained is lost.
+A run of other code is used unless a fresh one is asked for; it is then moved to `runs/superseded/`.
 """
 
 import hashlib
@@ -43,7 +42,7 @@ from abcnb.study.experiments import FOUND, LINES, Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
-CONFIG, METRICS, WEIGHTS = "config.json", "metrics.json", "weights.safetensors"
+CONFIG, METRICS, WEIGHTS, EVALUATIONS = "config.json", "metrics.json", "weights.safetensors", "evaluations.json"
 ATTENTION, LINE_FILES = "attention.safetensors", ("self-0.json", "cross-0.json")
 
 
@@ -59,18 +58,16 @@ CROSS_DISTANCE_OF = {"alibi-cross": "left", "alibi-places": "places"}
 
 def written_biases(experiment: Experiment) -> Biases:
     """The biases of every method but those that read them off attention."""
-    heads = experiment.model.heads
-    if experiment.bias == "alibi":
+    e, heads = experiment, experiment.model.heads
+    if e.bias == "alibi":
         return Biases((ALiBi(heads),))
-    if experiment.bias in CROSS_DISTANCE_OF:
-        return Biases((ALiBi(heads),), (ALiBi(heads, CROSS_DISTANCE_OF[experiment.bias]),))
-    if experiment.bias == "by-hand":
-        return by_hand(experiment.stream, heads, experiment.get_task().lines_by_hand)
-    if experiment.bias == "own-token":
-        return own_token_first(experiment.model.decoder_layers)
-    if experiment.bias == "window":
-        return windows(experiment.stream, heads, experiment.window.w, experiment.window.sides)
-    return NO_BIASES
+    if e.bias in CROSS_DISTANCE_OF:
+        return Biases((ALiBi(heads),), (ALiBi(heads, CROSS_DISTANCE_OF[e.bias]),))
+    if e.bias == "by-hand":
+        return by_hand(e.stream, heads, e.get_task().lines_by_hand)
+    if e.bias == "own-token":
+        return own_token_first(e.model.decoder_layers)
+    return windows(e.stream, heads, e.window.w, e.window.sides) if e.bias == "window" else NO_BIASES
 
 
 def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> list[tuple[str, int, int]]:
@@ -80,22 +77,13 @@ def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> l
 
 
 def check_lengths(experiment: Experiment, lengths: Sequence[int], samples: int, test_set: str = "random") -> None:
-    """Refuse, before anything is trained or drawn, tests that cannot be run.
-
-    Raises:
-        ValueError: says which length, or which test set.
-    """
-    task = experiment.get_task()
+    """Refuse, before anything is trained or drawn, tests that cannot be run."""
+    e, task = experiment, experiment.get_task()
+    along_lines = e.bias in LINES and not e.model.encoder_layers and SCHEMES[e.model.position].absolute
     for length in lengths:
         check_request(task, length, samples, test_set)
-        if not _opens_few(experiment):
+        if not along_lines:  # a long input needs a matrix of all pairs
             check_dense(task.outputs_at(length))
-
-
-def _opens_few(experiment: Experiment) -> bool:
-    """Whether all attention of its model is along lines; elsewhere a long input needs a matrix of all pairs."""
-    e = experiment
-    return e.bias in LINES and not e.model.encoder_layers and SCHEMES[e.model.position].absolute
 
 
 @dataclass(frozen=True)
@@ -117,19 +105,14 @@ class Run:
 
     def biases(self) -> Biases:
         """The biases the model was trained with."""
-        return self._found() if self.experiment.bias in FOUND else written_biases(self.experiment)
-
-    def _found(self) -> Biases:
+        if self.experiment.bias not in FOUND:
+            return written_biases(self.experiment)
         kind = MatrixLines if self.experiment.algorithm1 else LineBias
         files = LINE_FILES[:1] if self.experiment.in_one_stream else LINE_FILES
         return Biases(*((kind.load(self.folder / file),) for file in files))
 
     def calibration(self) -> Calibration:
-        """ABC: the lines in the attention of the interpolating model, with their shares.
-
-        Raises:
-            ValueError: no averaged attention, or a damaged one.
-        """
+        """ABC: the lines in the attention of the interpolating model, with their shares."""
         return calibrate_attention(self.attention(), self.experiment.tau)
 
     def attention(self) -> list[AveragedAttention]:
@@ -184,67 +167,47 @@ class Run:
         """Exact match at one length; measured once and then remembered in the run's folder.
 
         Args:
-            length: in digits.
-            samples: the most that are tested.
-            test_set: `random`, `hard`, `unequal` or `padded`.
+            length, samples, test_set: as of `abcnb.evaluate`.
             device: to evaluate on.
             fresh: measure again what other code than this measured.
         """
         known = self.known_score(length, samples, test_set)
-        before = self.metrics
-        code = joint(self.code, fingerprint())
+        content, code = self.metrics["content"], joint(self.code, fingerprint())
         if known and (not fresh or known.code == code or is_current(known.code)):
             return known
         model, data = self.model(device), self.experiment.data()
         (measured,) = pipeline.evaluate(model, data, [length], samples, test_set)
         measured = replace(measured, code=code, date=today())
         try:
-            self._keep(f"{test_set} {length} {samples}", measured, before)
+            with FileLock(self.folder / ".lock"):
+                scores = self._evaluations() | {f"{test_set} {length} {samples}": measured}
+                known = {"content": content} | {key: asdict(score) for key, score in scores.items()}
+                text = json.dumps(known, indent=1)
+                write_atomically(self.folder / EVALUATIONS, lambda name: name.write_text(text))
         except OSError as error:
             print(f"Note: this score could not be kept in {self.folder}: {error}", file=sys.stderr)
         return measured
 
-    def _keep(self, key: str, measured: Score, metrics: dict) -> None:
-        """Remember a score of the weights that the metrics belong to."""
-        with FileLock(self.folder / ".lock"):
-            if self.metrics != metrics:
-                raise ValueError(f"{self.folder} was trained again meanwhile: measure again")
-            scores = self._evaluations() | {key: measured}
-            known = {"content": metrics["content"]} | {key: asdict(score) for key, score in scores.items()}
-            write_atomically(self._evaluations_file, lambda name: name.write_text(json.dumps(known, indent=1)))
-
-    @property
-    def _evaluations_file(self) -> Path:
-        return self.folder / "evaluations.json"
-
     def _evaluations(self) -> dict[str, Score]:
-        """Measured scores by test set, length and samples asked for; none where they are of other weights.
-
-        Raises:
-            ValueError: the file is damaged.
-        """
-        if not self._evaluations_file.exists():
+        """Measured scores by test set, length and samples asked for; none where they are of other weights."""
+        file = self.folder / EVALUATIONS
+        if not file.exists():
             return {}
         try:
-            known = json.loads(self._evaluations_file.read_text())
+            known = json.loads(file.read_text())
             if known.pop("content") != self.metrics["content"]:
                 return {}
             return {key: _score(content) for key, content in known.items()}
         except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
             raise ValueError(
-                f"expected scores as JSON in {self._evaluations_file}, got: {error}; delete it to measure again"
+                f"expected scores as JSON in {file}, got: {error}; delete it to measure again"
             ) from None
 
 
 def _score(content: dict) -> Score:
-    """A score from its JSON form; `worst_percent` may be none."""
-    score = Score(**content)
-    counts = (score.length, score.samples, score.correct, score.wrong_digits, score.digits)
-    texts = (score.code, score.date, score.worst_kind)
-    if not all(type(n) is int and n >= 0 for n in counts) or not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"no score: {content}")
-    if score.correct > score.samples or not isinstance(score.worst_percent, (int, float, type(None))):
-        raise TypeError(f"no score: {content}")
+    score = from_dict(Score, content)
+    if not 0 <= score.correct <= score.samples:
+        raise ValueError(f"no score: {content}")
     return score
 
 
@@ -273,9 +236,9 @@ def load_run(folder: Path | str) -> Run:
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"expected a finished run in {folder}, but there is no such folder")
-    missing = [name for name in (CONFIG, METRICS, WEIGHTS) if not (folder / name).is_file()]
-    if missing:
-        raise ValueError(f"expected a finished run in {folder}, but it has no {missing[0]}")
+    for name in (CONFIG, METRICS, WEIGHTS):
+        if not (folder / name).is_file():
+            raise ValueError(f"expected a finished run in {folder}, but it has no {name}")
     try:
         run = Run(folder, from_dict(Experiment, json.loads((folder / CONFIG).read_text())))
         run.model()
@@ -292,19 +255,15 @@ def _check_metrics(metrics: dict) -> None:
     kinds = {"history": list, "steps": int, "seconds": (int, float), "parameters": int}
     kinds |= dict.fromkeys(("device", "hardware", "content"), str)
     kinds |= {name: str for name in ("code", "date") if name in metrics}
-    wrong = [name for name, kind in kinds.items() if not isinstance(metrics.get(name), kind)]
-    if wrong:
-        raise ValueError(f"{METRICS} with {wrong[0]} {metrics.get(wrong[0])!r}")
+    for name, kind in kinds.items():
+        if not isinstance(metrics.get(name), kind):
+            raise ValueError(f"{METRICS} with {name} {metrics.get(name)!r}")
     if not metrics["history"] or not all(map(is_record, metrics["history"])):
         raise ValueError(f"{METRICS} with a history that is no list of validations")
 
 
 def run_of(experiment: Experiment, folder: Path) -> Run:
-    """The finished run of an experiment, from the folder that holds it.
-
-    Raises:
-        ValueError: as `load_run`, or the folder holds another experiment's run.
-    """
+    """The finished run of an experiment, from the folder that holds it; refused as by `load_run`, or if another's."""
     stored = load_run(folder).experiment
     if stored.digest != experiment.digest:
         raise ValueError(
