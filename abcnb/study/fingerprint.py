@@ -60,7 +60,7 @@ def fingerprint() -> str:
 
 def joint(trained: str, measured: str) -> str:
     """The fingerprint of a score: of the code that trained the model and, where it is another, that measured it."""
-    return "+".join(dict.fromkeys([*trained.split("+"), measured]))
+    return "+".join(dict.fromkeys([*trained.split("+"), *measured.split("+")]))
 
 
 def is_current(code: str) -> bool:
@@ -69,13 +69,7 @@ def is_current(code: str) -> bool:
 
 
 def older(codes: set[str], switch: str, what: str = "stored results") -> str:
-    """One line saying which results come from other code; empty if none do.
-
-    Args:
-        codes: fingerprints of the results.
-        switch: the option that recomputes them.
-        what: the results' name in the line.
-    """
+    """One line saying which of the results `what` come from other code, and what computes anew; empty if none do."""
     others = sorted(code for code in codes if not is_current(code))
     if not others:
         return ""

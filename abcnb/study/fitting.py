@@ -37,7 +37,6 @@ from abcnb.study.runs import (
 from abcnb.training import CHECKPOINT
 
 BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
-SUPERSEDED = "superseded"
 INTERPOLATED = 99.0  # percent exact match in validation from which a plain model's lines can be relied on
 
 
@@ -65,7 +64,7 @@ def fit(
 
     Raises:
         ValueError: the device is not there, or the stored run is damaged or another experiment's.
-        OSError: the folder cannot be written to, or its disk is full; what was trained is kept in the last checkpoint.
+        OSError: the folder cannot be written to, or its disk is full; the last checkpoint stays.
     """
     where, runs = pick_device(device), Path(runs)
     check_writable(runs)
@@ -81,15 +80,13 @@ def fit(
         interpolation = experiment.interpolation
         base = fit(interpolation, runs, device, progress, listener, fresh) if interpolation else None
         code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
-        config = json.dumps(asdict(experiment), indent=1)
-        write_atomically(folder / CONFIG, lambda name: name.write_text(config))
+        _write(folder / CONFIG, asdict(experiment))
         if experiment.bias in FOUND and not (folder / CHECKPOINT).exists():
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
-        watch = {"folder": folder, "owner": experiment.digest, "progress": progress}
-        watch["on_step"] = _steps_since(listener)
-        watch["label"] = f"{experiment.task} {experiment.method} seed {experiment.seed}"
-        watch |= {"training": experiment.training, "seed": experiment.seed}
+        label = f"{experiment.task} {experiment.method} seed {experiment.seed}"
+        watch = {"folder": folder, "owner": experiment.digest, "label": label, "progress": progress}
+        watch |= {"on_step": _steps_since(listener), "training": experiment.training, "seed": experiment.seed}
         data, biases = experiment.data(where), run.biases()
         if experiment.lora:
             model = pipeline.adapt(data, base.model(), experiment.lora, **watch)
@@ -109,10 +106,13 @@ def fit(
             "date": today(),
             "content": content_hash(folder, experiment),
         }
-        content = json.dumps(metrics, indent=1)
-        write_atomically(folder / METRICS, lambda name: name.write_text(content))
+        _write(folder / METRICS, metrics)
         _drop_checkpoint(folder)
     return run
+
+
+def _write(file: Path, content: dict) -> None:
+    write_atomically(file, lambda name: name.write_text(json.dumps(content, indent=1)))
 
 
 @contextmanager
@@ -148,14 +148,14 @@ def _begin(folder: Path, code: str, fresh: bool) -> str:
         if fresh and not is_current(before):
             checkpoint.unlink()
         else:
-            code = "+".join(dict.fromkeys([*before.split("+"), *code.split("+")]))
+            code = joint(before, code)
     write_atomically(begun, lambda name: name.write_text(code))
     return code
 
 
 def _set_aside(folder: Path) -> None:
     """Move a run out of the way, under a name that says which code trained it."""
-    superseded, name = folder.parent / SUPERSEDED, f"{folder.name}-{code_of(folder)}"
+    superseded, name = folder.parent / "superseded", f"{folder.name}-{code_of(folder)}"
     superseded.mkdir(exist_ok=True)
     folder.rename(next(free for n in count(1) if not (free := superseded / f"{name}-{n}").exists()))
 
@@ -191,11 +191,11 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
     plain = base.experiment
     reached = base.metrics["history"][-1]["exact_match"]
     if reached < INTERPOLATED:
-        text = (
+        print(
             f"Note: the plain model to be calibrated ({plain.task}, seed {plain.seed}) has {reached:.2f}% in its last "
-            "validation: its attention may lack lines that the task needs; more training.steps may mend that"
+            "validation: its attention may lack lines that the task needs; more training.steps may mend that",
+            file=sys.stderr,
         )
-        print(text, file=sys.stderr)
     what = experiment.algorithm1.average if experiment.algorithm1 else "weights"
     attention = pipeline.attention_of(base.model(device), plain.data(device), what, plain.seed)
     tensors = {f"{shape.name}.self": shape.self_attention for shape in attention}

@@ -24,7 +24,7 @@ from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
 from abcnb.study.fitting import fit, is_usable
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import ATTENTION, METRICS, RUNS, WEIGHTS, Run, content_hash, is_finished, run_of
+from abcnb.study.runs import ATTENTION, EVALUATIONS, METRICS, RUNS, WEIGHTS, Run, content_hash, is_finished, run_of
 from abcnb.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
@@ -32,16 +32,10 @@ ROUNDED = "rounded"  # folder among the runs for copies of committed ones
 
 
 def commit_run(run: Run, models: Path) -> Path:
-    """Copy a run to a folder of committed models, its weights in half precision.
+    """Copy a run to a folder of committed models, its weights in half precision; returns the committed folder.
 
-    Its scores stay behind: those of the full weights are in accuracy.csv.
-
-    Returns:
-        The committed folder.
-
-    Raises:
-        ValueError: its averaged attention is damaged.
-        OSError: the folder cannot be written to, or its disk is full; nothing is left of it.
+    Its scores stay behind: those of the full weights are in accuracy.csv. A run whose averaged attention is damaged
+    is refused. Where the folder cannot be written, nothing is left of it.
     """
     if (run.folder / ATTENTION).exists():
         run.attention()  # refuses a damaged one
@@ -49,16 +43,11 @@ def commit_run(run: Run, models: Path) -> Path:
     target, temporary = models / run.experiment.digest, models / f".{run.experiment.digest}"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        temporary.mkdir()
-        for file in run.folder.glob("*.json"):
-            if file.name != "evaluations.json":
-                shutil.copy(file, temporary)
+        shutil.copytree(run.folder, temporary, ignore=shutil.ignore_patterns(EVALUATIONS, WEIGHTS, ".*"))
         halved = {name: value.half() for name, value in load_file(run.folder / WEIGHTS).items()}
         write_atomically(temporary / WEIGHTS, lambda name: save_file(halved, name))
         known = {"content": content_hash(temporary, run.experiment)}
         (temporary / METRICS).write_text(json.dumps(run.metrics | known, indent=1))
-        if (run.folder / ATTENTION).exists():
-            shutil.copy(run.folder / ATTENTION, temporary)
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
     finally:
@@ -97,10 +86,6 @@ class Store:
     progress: bool = True
     _said: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
-    @property
-    def _fresh(self) -> bool:
-        return self.reports is None
-
     def _say(self, codes: set[str]) -> None:
         """One line, once, on what is of other code than this."""
         unsaid, switch = codes - self._said, "stored=False (`python -m abcnb reports --fresh`)"
@@ -108,24 +93,19 @@ class Store:
         if line := older(unsaid, switch):
             print(line)
 
-    def _committed(self, experiment: Experiment) -> Path:
-        return self.reports / "models" / experiment.digest
-
     def run(self, experiment: Experiment) -> Run:
         """The trained model: from `runs`, else a committed one, else trained now.
 
         A committed one has rounded weights. It is kept apart, so that nothing is trained or measured for the
         tables from it.
         """
-        trained = is_finished(self.runs / experiment.digest)
-        if trained or not self.reports or not is_finished(self._committed(experiment)):
-            run = fit(experiment, self.runs, self.device, self.progress, fresh=self._fresh)
-            self._say({run.code})
-            return run
-        folder = self._committed(experiment)
-        with contextlib.suppress(OSError):  # where nothing can be written, nothing is remembered
-            folder = _copied(folder, self.runs / ROUNDED / experiment.digest)
-        run = run_of(experiment, folder)
+        folder = (self.reports or Path()) / "models" / experiment.digest
+        if not self.reports or is_finished(self.runs / experiment.digest) or not is_finished(folder):
+            run = fit(experiment, self.runs, self.device, self.progress, fresh=not self.reports)
+        else:
+            with contextlib.suppress(OSError):  # where nothing can be written, nothing is remembered
+                folder = _copied(folder, self.runs / ROUNDED / experiment.digest)
+            run = run_of(experiment, folder)
         self._say({run.code})
         return run
 
@@ -183,7 +163,7 @@ class Store:
             score = known.get(length)
             if score is None or score.samples != sample_count(experiment.get_task(), length, samples, test_set):
                 run, where = self.run(experiment), pick_device(self.device)
-                score = run.evaluate(length, samples, test_set, where, self._fresh)
+                score = run.evaluate(length, samples, test_set, where, not self.reports)
             found.append(score)
         self._say({score.code for score in found})
         return found
@@ -198,21 +178,14 @@ class Store:
     ) -> pd.DataFrame:
         """`scores` of many experiments: one row per experiment and length.
 
-        Args:
-            experiments: what is measured.
-            lengths, samples, test_set: as of `scores`.
-            names: what the experiments are called in the column method, instead of their methods.
-
-        Returns:
-            Columns task, method, seed, settings, length, samples, correct, exact_match, low, high (percent,
-            95% Wilson interval), digits (output tokens over all samples), wrong_digits and digit_error_rate.
+        The columns are task, method (or the experiments' `names` instead), seed, settings, length, samples, correct,
+        exact_match, low and high (percent, 95% Wilson interval), and digit_error_rate.
         """
         names = names or [e.method for e in experiments]
         rows = [
             {"task": e.task, "method": name, "seed": e.seed, "settings": settings_of(e)}
             | {"length": score.length, "samples": score.samples, "correct": score.correct}
             | {"exact_match": score.exact_match, "low": score.interval[0], "high": score.interval[1]}
-            | {"digits": score.digits, "wrong_digits": score.wrong_digits}
             | {"digit_error_rate": score.wrong_digits / score.digits}
             for e, name in zip(experiments, names, strict=True)
             for score in self.scores(e, lengths, samples, test_set)
@@ -225,11 +198,7 @@ class Store:
 def open_store(
     runs_dir: str = "", reports_dir: str = "", stored: bool = True, device: str = "auto", progress: bool = True
 ) -> Store:
-    """A store from text parameters; empty folders are the repository's own.
-
-    Raises:
-        ValueError: a device that this machine does not have.
-    """
+    """A store from text parameters; empty folders are the repository's own."""
     pick_device(device)
     reports = Path(reports_dir) if reports_dir else REPORTS
     return Store(Path(runs_dir) if runs_dir else RUNS, reports if stored else None, device, progress)
