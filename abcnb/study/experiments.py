@@ -19,18 +19,8 @@ from abcnb.lines import check_window
 from abcnb.tasks import Task, get_task
 from abcnb.training_data import WIDEST, TrainingData
 
-BIASES = (
-    "none",
-    "own-token",
-    "alibi",
-    "alibi-cross",
-    "alibi-places",
-    "window",
-    "algorithm1",
-    "by-hand",
-    "calibrated",
-)
-OF_CROSSING = ("alibi-cross", "alibi-places", "window", "algorithm1")  # need cross-attention
+OF_CROSSING = ("alibi-cross", "alibi-places", "window", "algorithm1")  # biases that need cross-attention
+IN_STREAMS = ("none", "own-token", "alibi", "by-hand", "calibrated")  # the others
 FOUND = ("algorithm1", "calibrated")  # read off the attention of another model
 LINES = ("window", "by-hand", "calibrated")
 LARGEST_SEED = 2**32 - 1
@@ -116,7 +106,7 @@ class Experiment:
             raise ValueError(f"expected a lora.rank of at most d_model {self.model.d_model}, got {self.lora.rank}")
 
     def _check_bias(self) -> None:
-        known = [bias for bias in BIASES if not (self.in_one_stream and bias in OF_CROSSING)]
+        known = IN_STREAMS if self.in_one_stream else (*IN_STREAMS, *OF_CROSSING)
         if self.bias not in known:
             raise ValueError(
                 f"expected a bias among {', '.join(known)} in {self.model.architecture} models, got {self.bias!r}"
@@ -132,19 +122,14 @@ class Experiment:
             raise ValueError("an interpolation is given exactly where lines are found in it or adapters change it")
 
     def _check_interpolation(self, other: "Experiment") -> None:
-        ours, its = (
-            {
-                "task": e.task,
-                "base": e.get_task().base,
-                "form": e.form,
-                "heads": e.model.heads if self.bias != "calibrated" else 0,  # lines are dealt to any number
-                "architecture": e.model.architecture,
-            }
-            for e in (self, other)
-        )
-        for name, value in its.items():
-            if ours[name] != value:
-                raise ValueError(f"expected the {name} of the interpolating model, {value!r}, got {ours[name]!r}")
+        shared = {"task": (self.task, other.task), "base": (self.get_task().base, other.get_task().base)}
+        shared |= {"form": (self.form, other.form)}
+        shared |= {"architecture": (self.model.architecture, other.model.architecture)}
+        if self.bias != "calibrated":  # whose lines are dealt to any number of heads
+            shared["heads"] = (self.model.heads, other.model.heads)
+        for name, (ours, its) in shared.items():
+            if ours != its:
+                raise ValueError(f"expected the {name} of the interpolating model, {its!r}, got {ours!r}")
         if self.algorithm1 and other.train_numbers == "bucketed":
             raise ValueError(
                 "expected interpolation.train_numbers of one width, such as 'even', got 'bucketed': "
@@ -174,16 +159,8 @@ class Experiment:
 
     def data(self, device: torch.device | str = "cpu") -> TrainingData:
         """What it is trained on, made on a device."""
-        return TrainingData(
-            self.get_task(),
-            self.train_numbers,
-            self.width,
-            self.form,
-            device,
-            self.terms,
-            self.shapes,
-            self.in_one_stream,
-        )
+        what = (self.get_task(), self.train_numbers, self.width, self.form)
+        return TrainingData(*what, device, self.terms, self.shapes, self.in_one_stream)
 
     @property
     def stream(self) -> Stream:
@@ -219,11 +196,7 @@ def _decisive(config: Any) -> dict:
 
 
 def from_dict(kind: type, content: dict) -> Any:
-    """A config dataclass from its JSON form.
-
-    Raises:
-        ValueError: no mapping, unknown or missing keys, or a value of another type.
-    """
+    """A config dataclass from its JSON form; unknown or missing keys and values of other types are refused."""
     hints = get_type_hints(kind)
     if not isinstance(content, dict):
         raise ValueError(f"expected the keys of {kind.__name__}, got {content!r}")

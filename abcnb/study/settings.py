@@ -22,10 +22,7 @@ def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment
     """Apply `key=value` settings, keys with dots for nested configs, e.g. `training.steps=200`.
 
     `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the two models share (the
-    seed, base, form and width; with LoRA all of `model`) is set for both by the plain key.
-
-    Raises:
-        ValueError: not `key=value`, an unknown key, a value of the wrong type, or an experiment that cannot be.
+    seed, base, form and width; with LoRA all of `model`) is set for both by the plain key. What cannot be is refused.
     """
     content = asdict(experiment)
     for setting in settings:
