@@ -48,24 +48,12 @@ PUBLISHED: dict[str, dict[str, tuple[float | None, ...]]] = {
 # Numbers of Table 1 that the paper itself took from others: not measured there, and not here. Percent by length in
 # digits; the two on Parity are over longer inputs as a whole.
 CITED = (
-    {
-        "task": "addition",
-        "6": 100.0,
-        "10": 99.9,
-        "15": 97.2,
-        "20": 21.3,
-        "cited from": "Jelassi et al. 2023: relative positions, encoder-only",
-    },
-    {
-        "task": "parity-classification",
-        "longer inputs": 52.00,
-        "cited from": "Deletang et al. 2023: encoder-only, the best of five encodings",
-    },
-    {
-        "task": "parity-classification",
-        "longer inputs": 52.60,
-        "cited from": "Ruoss et al. 2023: encoder-only, randomized positions",
-    },
+    {"task": "addition", "6": 100.0, "10": 99.9, "15": 97.2, "20": 21.3}
+    | {"cited from": "Jelassi et al. 2023: relative positions, encoder-only"},
+    {"task": "parity-classification", "longer inputs": 52.00}
+    | {"cited from": "Deletang et al. 2023: encoder-only, the best of five encodings"},
+    {"task": "parity-classification", "longer inputs": 52.60}
+    | {"cited from": "Ruoss et al. 2023: encoder-only, randomized positions"},
 )
 
 # The row of Tables 1 and 3 that a method stands beside where it has none of its own name.
@@ -94,14 +82,15 @@ class Choice:
     text: str
     code: str
     here: str
-    tried: tuple[str, ...]
+    tried: tuple[str, ...] = ()
 
 
+BOTH_DIRECTIONS = "algorithm1.directions_self=-1,0,1 algorithm1.directions_cross=-1,0,1"
 CHOICES = (
     Choice(
         "window's sides", "w columns on both", "the digit and w before it", "as the code", ("window.sides=both",)
     ),
-    Choice("averaged for ABC", "scores before the softmax", "weights after it", "weights", ()),
+    Choice("averaged for ABC", "scores before the softmax", "weights after it", "weights"),
     Choice(
         "output rows that ABC reads",
         "all",
@@ -114,19 +103,12 @@ CHOICES = (
         "Δ = −1, 0, 1",
         "Δ = −1 in cross-attention, 1 in self-attention",
         "`abc-paper` as the code, `abc` every coordinate at slope 1 and 2",
-        (
-            "algorithm1.directions_self=-1,0,1 algorithm1.directions_cross=-1,0,1",
-            "algorithm1.directions_self=-1,0,1 algorithm1.directions_cross=-1,0,1 algorithm1.rows=0",
-        ),
+        (BOTH_DIRECTIONS, f"{BOTH_DIRECTIONS} algorithm1.rows=0"),
     ),
-    Choice("a line's strength", "mean", "sum", "`abc-paper` as the code, `abc` a share of all steps", ()),
-    Choice("threshold", "normalize, then cut at κσ + μ", "cut", "`abc-paper` as the code, `abc` one share τ", ()),
+    Choice("a line's strength", "mean", "sum", "`abc-paper` as the code, `abc` a share of all steps"),
+    Choice("threshold", "normalize, then cut at κσ + μ", "cut", "`abc-paper` as the code, `abc` one share τ"),
     Choice(
-        "a row that no line reaches",
-        "silent",
-        "attends freely",
-        "`abc-paper` as the code, `abc` the start token",
-        (),
+        "a row that no line reaches", "silent", "attends freely", "`abc-paper` as the code, `abc` the start token"
     ),
     Choice(
         "learning rate", "1e-5", "1e-4", "2e-3", ("training.learning_rate=1e-05", "training.learning_rate=0.0001")

@@ -20,9 +20,11 @@ overrides = [[], ["model.period=6"]] # optional: variants, each a list of settin
 """
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
@@ -31,10 +33,6 @@ from abcnb.study.results import DEVELOPMENT, TABLES
 from abcnb.study.runs import evaluations_of
 from abcnb.study.settings import with_settings
 from abcnb.testsets import HARD_SAMPLES, TEST_SETS
-
-_TOP = {"lengths", "samples", "hard_samples", "results", "test", "grid"}
-_TEST = {"set", "lengths", "samples"}
-_GRID = {"tasks", "methods", "seeds", "presets", "overrides"}
 
 
 @dataclass(frozen=True)
@@ -55,80 +53,77 @@ class Sweep:
 
 
 def read_sweep(file: Path) -> Sweep:
-    """A sweep from its TOML file.
-
-    Raises:
-        ValueError: no such file, not TOML, an unknown or missing key, or a value that no experiment can have.
-    """
+    """A sweep from its TOML file; what it may not hold is refused by its name and place."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"expected a sweep file, got {file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not TOML, no text, a number of thousands of digits, too deep
         raise ValueError(f"expected TOML in {file}, got: {error}") from None
-    _check_keys(content, _TOP, file, "")
-    lengths, samples = content.get("lengths", list(LENGTHS)), content.get("samples", 10_000)
-    if not _whole_numbers(lengths, 1) or not _whole_numbers([samples], 1):
-        raise ValueError(f"expected lengths and samples of at least 1 in {file}, got {lengths} and {samples}")
-    hard_samples = content.get("hard_samples", HARD_SAMPLES)
-    if not _whole_numbers([hard_samples], 0):
-        raise ValueError(f"expected hard_samples of at least 0 in {file}, got {hard_samples}")
-    tests = evaluations_of(lengths, samples, hard_samples)
-    for number, block in enumerate(_blocks(content, "test", file), 1):
-        tests += _tests(block, file, f" of [[test]] number {number}")
-    results = content.get("results", TABLES)
-    if results not in (TABLES, DEVELOPMENT):
-        raise ValueError(f"expected results = {TABLES!r} or {DEVELOPMENT!r} in {file}, got {results!r}")
-    if not content.get("grid"):
-        raise ValueError(f"expected at least one [[grid]] in {file}")
+    _check_keys(content, ("lengths", "samples", "hard_samples", "results", "test", "grid"), str(file))
+    content = {
+        "lengths": list(LENGTHS),
+        "samples": 10_000,
+        "hard_samples": HARD_SAMPLES,
+        "results": TABLES,
+    } | content
+    _check_sizes(content, str(file))
+    _check(content, "hard_samples", lambda n: _whole_numbers([n], 0), "hard_samples of at least 0", str(file))
+    known = f"results = {TABLES!r} or {DEVELOPMENT!r}"
+    _check(content, "results", lambda name: name in (TABLES, DEVELOPMENT), known, str(file))
+    tests = evaluations_of(content["lengths"], content["samples"], content["hard_samples"])
+    for block, where in _blocks(content, "test", file):
+        _check_keys(block, ("set", "lengths", "samples"), where)
+        known = f"a set among {', '.join(TEST_SETS)}"
+        _check(block, "set", lambda name: isinstance(name, str) and name in TEST_SETS, known, where)
+        _check_sizes(block, where)
+        tests += [(block["set"], length, block["samples"]) for length in block["lengths"]]
     found: dict[str, Experiment] = {}  # by digest: a model that two blocks ask for is trained and listed once
-    for number, block in enumerate(_blocks(content, "grid", file), 1):
-        for wanted in _experiments(block, file, f" of [[grid]] number {number}"):
+    for block, where in _blocks(content, "grid", file):
+        for wanted in _experiments(block, where):
             found.setdefault(f"{wanted.digest} {wanted.method} {wanted.preset}", wanted)
-    return Sweep(tuple(found.values()), tuple(lengths), tuple(dict.fromkeys(tests)), results)
+    if not found:
+        raise ValueError(f"expected at least one [[grid]] in {file}")
+    return Sweep(tuple(found.values()), tuple(content["lengths"]), tuple(dict.fromkeys(tests)), content["results"])
 
 
-def _blocks(content: dict, name: str, file: Path) -> list[dict]:
+def _blocks(content: dict, name: str, file: Path) -> list[tuple[dict, str]]:
+    """Tables of a name, each with its place for a message."""
     blocks = content.get(name, [])
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise ValueError(f"expected [[{name}]] as tables in {file}, got {blocks!r}")
-    return blocks
+    return [(block, f"{file} of [[{name}]] number {number}") for number, block in enumerate(blocks, 1)]
 
 
-def _tests(block: dict, file: Path, where: str) -> list[tuple[str, int, int]]:
-    _check_keys(block, _TEST, file, where)
-    name, lengths, samples = (block.get(key) for key in ("set", "lengths", "samples"))
-    if not isinstance(name, str) or name not in TEST_SETS:
-        raise ValueError(f"expected a set among {', '.join(TEST_SETS)} in {file}{where}, got {name!r}")
-    if not _whole_numbers(lengths, 1) or not _whole_numbers([samples], 1):
-        raise ValueError(
-            f"expected lengths and samples of at least 1 in {file}{where}, got {lengths!r} and {samples!r}"
-        )
-    return [(name, length, samples) for length in lengths]
-
-
-def _experiments(block: dict, file: Path, where: str) -> list[Experiment]:
-    _check_keys(block, _GRID, file, where)
+def _experiments(block: dict, where: str) -> list[Experiment]:
+    _check_keys(block, ("tasks", "methods", "seeds", "presets", "overrides"), where)
     block = {"seeds": [0], "presets": ["laptop"], "overrides": [[]]} | block
     for key in ("tasks", "methods", "presets"):
-        if not block.get(key) or not _names(block[key]):
-            raise ValueError(f"expected a list of {key} in {file}{where}, got {block.get(key)!r}")
-    seeds, overrides = block["seeds"], block["overrides"]
-    if not _whole_numbers(seeds, 0):
-        raise ValueError(f"expected seeds as whole numbers in {file}{where}, got {seeds!r}")
-    if not isinstance(overrides, list) or not overrides or not all(map(_names, overrides)):
-        raise ValueError(f"expected overrides as a list of lists in {file}{where}, got {overrides!r}")
-    names = product(seeds, block["presets"], block["methods"], block["tasks"], overrides)
+        _check(block, key, lambda names: bool(names) and _names(names), f"a list of {key}", where)
+    _check(block, "seeds", lambda seeds: _whole_numbers(seeds, 0), "seeds as whole numbers", where)
+    lists = "overrides as a list of lists"
+    _check(block, "overrides", lambda o: isinstance(o, list) and bool(o) and all(map(_names, o)), lists, where)
+    names = product(*(block[key] for key in ("seeds", "presets", "methods", "tasks", "overrides")))
     try:
         return [with_settings(experiment(t, m, preset, seed), settings) for seed, preset, m, t, settings in names]
     except ValueError as error:
-        raise ValueError(f"{error} (in {file}{where})") from None
+        raise ValueError(f"{error} (in {where})") from None
 
 
-def _check_keys(content: dict, allowed: set[str], file: Path, where: str) -> None:
-    unknown = sorted(set(content) - allowed)
-    if unknown:
-        raise ValueError(f"expected keys among {', '.join(sorted(allowed))} in {file}{where}, got {unknown[0]!r}")
+def _check(block: dict, key: str, fits: Callable[[Any], bool], expected: str, where: str) -> None:
+    if not fits(block.get(key)):
+        raise ValueError(f"expected {expected} in {where}, got {block.get(key)!r}")
+
+
+def _check_sizes(block: dict, where: str) -> None:
+    lengths, samples = block.get("lengths"), block.get("samples")
+    if not _whole_numbers(lengths, 1) or not _whole_numbers([samples], 1):
+        raise ValueError(f"expected lengths and samples of at least 1 in {where}, got {lengths!r} and {samples!r}")
+
+
+def _check_keys(content: dict, allowed: tuple[str, ...], where: str) -> None:
+    if unknown := sorted(set(content) - set(allowed)):
+        raise ValueError(f"expected keys among {', '.join(sorted(allowed))} in {where}, got {unknown[0]!r}")
 
 
 def _names(values: object) -> bool:
