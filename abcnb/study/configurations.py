@@ -3,16 +3,15 @@
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import pandas as pd
+
 from abcnb.configs import OF_SCHEMES, SCHEMES, read_by
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import METHODS, experiment, has
 from abcnb.study.runs import CROSS_DISTANCE_OF
+from abcnb.study.tables import markdown
 from abcnb.tasks import TASKS
 
-TITLES = {
-    "steps": "steps", "batch": "batch", "rate": "learning rate", "numbers": "training numbers", "width": "width",
-    "form": "form", "positions": "positions", "bias": "bias",
-}  # fmt: skip
 # What an experiment is told of an input beyond its tokens and their order, by bias, position scheme and distance.
 COUNTERS = "where operands and rows begin and end, and the row and place of every step"
 KIND = "the kind of every step"
@@ -75,7 +74,7 @@ def _trained_on(e: Experiment) -> str:
 
 
 def summary(e: Experiment) -> dict[str, str]:
-    """What decides an experiment, by the keys of `TITLES`."""
+    """What decides an experiment, in words."""
     bias = f"window w={e.window.w}, {e.window.sides}" if e.window else e.bias
     if e.algorithm1:
         bias += f", κ {e.algorithm1.kappa_cross:g} / {e.algorithm1.kappa_self:g}"
@@ -88,8 +87,8 @@ def summary(e: Experiment) -> dict[str, str]:
     return {
         "steps": f"{e.training.steps:,}",
         "batch": str(e.training.batch_size),
-        "rate": f"{e.training.learning_rate:g}",
-        "numbers": e.train_numbers,
+        "learning rate": f"{e.training.learning_rate:g}",
+        "training numbers": e.train_numbers,
         "width": _trained_on(e),
         "form": e.form,
         "positions": ", ".join([e.model.position, *options]),
@@ -97,13 +96,14 @@ def summary(e: Experiment) -> dict[str, str]:
     }
 
 
-IN_ROWS = [name for name, task in TASKS.items() if task.in_rows]
-OF_ONE_ROW = [name for name in TASKS if name not in IN_ROWS]
-IN_ONE_STREAM = ("successor", "addition", "parity", "n-by-1")  # the tasks that the page shows at `decoder-only`
-
-
 def methods_page() -> str:
     """Every task and method at the preset `laptop` as Markdown; what differs between a method's tasks is bold."""
+    in_rows = [name for name, task in TASKS.items() if task.in_rows]
+    methods = [
+        {"method": f"`{name}`", "what it is": method.description}
+        | {"what it is told": _told(name, "addition"), "in rows": _told(name, "multiplication")}
+        for name, method in METHODS.items()
+    ]
     parts = [
         "# What was chosen by hand",
         "The frozen configuration of every method on every task at the preset `laptop`, written by `python -m abcnb "
@@ -112,28 +112,19 @@ def methods_page() -> str:
         "measured. [The glossary](glossary.md) explains the words.",
         "## What each method is told",
         "Beyond the tokens of an input and their order:",
-        "\n".join(
-            [
-                "| method | what it is | what it is told | in rows |",
-                "|---|---|---|---|",
-                *(
-                    f"| `{name}` | {method.description} | {_told(name, 'addition')} | {_told(name, 'multiplication')} |"
-                    for name, method in METHODS.items()
-                ),
-            ]
-        ),
+        markdown(pd.DataFrame(methods)),
         "## Every task and method",
         "What differs between the tasks of a method is **bold**. ABC and LoRA start from the `vanilla` model of the "
         "same task. *Width* is the number of digits that operands are padded to in training. `abc-paper` starts from a "
         "`vanilla` model of its own width.",
-        _settings_table("laptop", OF_ONE_ROW),
+        _settings_table("laptop", [name for name in TASKS if name not in in_rows]),
         "## Outputs in rows",
         "*Width* is the most digits of an operand and the most terms (of `nested`, the deepest lists), *alone* where "
         "no smaller shape is trained on.",
-        _settings_table("laptop", IN_ROWS),
+        _settings_table("laptop", in_rows),
         "## In one stream",
         "The preset `decoder-only`.",
-        _settings_table("decoder-only", IN_ONE_STREAM),
+        _settings_table("decoder-only", ["successor", "addition", "parity", "n-by-1"]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -142,7 +133,7 @@ def _told(method: str, task: str) -> str:
     return "; ".join(told(experiment(task, method))) or "nothing" if has(task, method) else "not run"
 
 
-def _settings_table(preset: str, tasks: list[str] | tuple[str, ...]) -> str:
+def _settings_table(preset: str, tasks: list[str]) -> str:
     """One row per method and set of tasks with the same configuration."""
     rows = []
     for name in METHODS:
@@ -150,9 +141,8 @@ def _settings_table(preset: str, tasks: list[str] | tuple[str, ...]) -> str:
         alike: dict[tuple, list[str]] = {}
         for task, found in by_task.items():
             alike.setdefault(tuple(found.items()), []).append(task)
-        differing = {key for key in TITLES if len({row[key] for row in by_task.values()}) > 1}
         for found, same in alike.items():
-            cells = [f"**{value}**" if key in differing else value for key, value in found]
-            rows.append(f"| `{name}` | {', '.join(same)} | " + " | ".join(cells) + " |")
-    head = ["| method | tasks | " + " | ".join(TITLES.values()) + " |", "|" + "---|" * (len(TITLES) + 2)]
-    return "\n".join(head + rows)
+            several = {key for key, value in found if any(row[key] != value for row in by_task.values())}
+            cells = {key: f"**{value}**" if key in several else value for key, value in found}
+            rows.append({"method": f"`{name}`", "tasks": ", ".join(same)} | cells)
+    return markdown(pd.DataFrame(rows))

@@ -137,28 +137,15 @@ def has(task: str, method: str, preset: str = "laptop") -> bool:
     return method in METHODS and bool(position_of(task, method, preset))
 
 
-def _check_names(task: str, method: str, preset: str, seed: int) -> None:
-    get_task(task)
-    if preset not in PRESETS:
-        raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {preset!r}")
-    if not architecture_of(task, preset):
-        known = [name for name in PRESETS if architecture_of(task, name)]
-        raise ValueError(f"expected a preset among {', '.join(known)} for {task}, got {preset!r}")
-    known = [name for name in METHODS if has(task, name, preset)]
-    if method not in known:
-        raise ValueError(f"expected a method among {', '.join(known)} for {task} at {preset}, got {method!r}")
-    if seed < 0:
-        raise ValueError(f"expected a seed of at least 0, got {seed}")
-
-
 def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) -> Experiment:
-    """The frozen experiment of a method on a task.
-
-    Raises:
-        ValueError: unknown task, method or preset, a method that the task does not have, or a negative seed.
-    """
-    _check_names(task, method, preset, seed)
-    chosen, asked, where = METHODS[method], get_task(task), architecture_of(task, preset)
+    """The frozen experiment of a method on a task; names that are not known, or do not go together, are refused."""
+    asked, presets = get_task(task), [name for name in PRESETS if architecture_of(task, name)]
+    if preset not in presets:
+        raise ValueError(f"expected a preset among {', '.join(presets)} for {task}, got {preset!r}")
+    methods = [name for name in METHODS if has(task, name, preset)]
+    if method not in methods:
+        raise ValueError(f"expected a method among {', '.join(methods)} for {task} at {preset}, got {method!r}")
+    chosen, where = METHODS[method], architecture_of(task, preset)
     parts = _trained_on(task, method, where) | {"bias": chosen.bias}
     if where == "rows" and method == "vanilla" and asked.first_layer_apart:
         parts["bias"] = "own-token"
@@ -166,8 +153,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         parts |= {"window": WindowConfig(), "form": "aligned" if asked.operands == 2 else "natural"}
     if chosen.bias == "algorithm1":
         # N×1's single digit is on no anti-diagonal.
-        directions = {"directions_cross": (-1, 0, 1)} if task == "n-by-1" else {}
-        parts["algorithm1"] = Algorithm1Config(**directions)
+        parts["algorithm1"] = Algorithm1Config(**{"directions_cross": (-1, 0, 1)} if task == "n-by-1" else {})
     if chosen.bias in FOUND or chosen.adapts:
         plain = experiment(task, "vanilla", preset, seed)
         parts["interpolation"] = padded(plain) if method == "abc-paper" and preset == "laptop" else plain
@@ -188,10 +174,9 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         model = replace(model, max_position=digits)
     if model.position == "randomized":
         model = replace(model, max_position=4 * asked.digits_at(100) + RANDOM_POSITIONS_MORE)
-    if method == "rope-pi":
-        built = Experiment(task, method, preset, seed, model=model, training=training, **parts)
-        return replace(built, model=replace(model, rotary_width=built.train_width))
     built = Experiment(task, method, preset, seed, model=model, training=training, **parts)
+    if method == "rope-pi":
+        return replace(built, model=replace(model, rotary_width=built.train_width))
     return padded(built) if method == "abc-paper" and preset == "laptop" else built
 
 
