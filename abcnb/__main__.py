@@ -394,15 +394,11 @@ def hero_command():
 @app.command("bench")
 def bench_command(device: Device = "cpu"):
     """Measure speed as ratios within one run: on one thread, or training steps of the paper preset on a GPU."""
+    from abcnb.bench.evaluation import bench_cpu
+    from abcnb.bench.training import bench_gpu
+
     where = pick_device(device)
-    if where.type == "cuda":
-        from abcnb.bench.gpu import bench_gpu
-
-        print(bench_gpu(where))
-    else:
-        from abcnb.bench.cpu import bench
-
-        print(bench())
+    print(bench_gpu(where) if where.type == "cuda" else bench_cpu())
 
 
 def _interrupt(*_) -> None:

@@ -1,17 +1,110 @@
-"""Every part of the benchmark runs; what it measures is timing, which decides no test."""
+"""The benchmarks at reduced size on a CPU: what they measure is timing, which decides no test."""
 
-from abcnb.bench import cpu
+import pytest
+import torch
+
+from abcnb.bench import evaluation, training
+from abcnb.bench.training import bench_gpu, bench_step, matrix_rate, seconds, step_flops, step_of
+from abcnb.study.methods import experiment
+from abcnb.study.runs import new_model, written_biases
+from abcnb.study.settings import with_settings
+from abcnb.training import train
+
+CPU = torch.device("cpu")
+REDUCED = [
+    "training.batch_size=4", "training.learning_rate=0.001", "training.warmup_steps=0", "training.clip=0.1",
+    "model.d_model=32", "model.d_ff=64", "model.decoder_layers=2", "model.dropout=0",
+]  # fmt: skip
 
 
-def test_every_part_has_a_line_with_its_ratio(monkeypatch):
+def reduced(*more):
+    return with_settings(experiment("successor", "vanilla", "smoke"), [*REDUCED, *more])
+
+
+def test_every_part_has_a_line(monkeypatch):
     """At small sizes, each piece of work done once instead of timed."""
 
-    def once(work, repeats):
+    def once(work, device, repeats=1):
         work()
         return 1.0
 
-    monkeypatch.setattr(cpu, "seconds", once)
-    monkeypatch.setattr(cpu, "EXACT_MATCHES", 2)
-    monkeypatch.setattr(cpu, "ALONG_LINES", (("addition", 12, 2), ("many-addition", 3, 2)))
-    lines = cpu.bench().splitlines()[1:]
-    assert len(lines) == 5 and all("×" in line for line in lines)
+    monkeypatch.setattr(evaluation, "seconds", once)
+    monkeypatch.setattr(training, "seconds", once)
+    monkeypatch.setattr(evaluation, "EXACT_MATCHES", 2)
+    monkeypatch.setattr(evaluation, "ALONG_LINES", (("addition", 12, 2), ("many-addition", 3, 2)))
+    _, *ratios, step, eager, theirs = evaluation.bench_cpu().splitlines()
+    assert len(ratios) == 3 and all("1.0×" in line for line in ratios)
+    assert "addition vanilla" in step and "steps/s" in eager and "TransformerDecoder" in theirs
+
+
+def built(e):
+    torch.manual_seed(e.seed)
+    return new_model(e, written_biases(e)).train()
+
+
+def test_the_step_that_is_timed_is_that_of_training():
+    e = reduced("training.steps=1000000", "training.validate_every=3")
+
+    class Enough(Exception):
+        pass
+
+    def stop(history):
+        assert history[-1]["step"] == 3
+        raise Enough
+
+    trained, timed = built(e), built(e)
+    with pytest.raises(Enough):
+        train(trained, e.data(), e.training, e.seed, progress=False, on_validation=stop)
+    step = step_of(timed, e, CPU)
+    for _ in range(3):
+        step()
+    for name, weight in timed.named_parameters():
+        torch.testing.assert_close(weight, trained.get_parameter(name), rtol=1e-3, atol=1e-5)
+
+
+def test_the_best_of_three_blocks_counts_after_one_to_warm_up(monkeypatch):
+    """Blocks of two calls that take 1, 9, 3 and 4 seconds by the clock."""
+    ticks = iter([0, 1, 10, 19, 20, 23, 30, 34])
+    monkeypatch.setattr(training.time, "perf_counter", lambda: next(ticks))
+    calls = []
+    assert seconds(lambda: calls.append(1), CPU, 2) == 1.5
+    assert len(calls) == 8 and next(ticks, None) is None
+
+
+def test_the_rate_of_matrix_products_is_in_operations_per_second(monkeypatch):
+    monkeypatch.setattr(training, "seconds", lambda work, device, repeats: work() is not None and 0.25)
+    assert matrix_rate(CPU, torch.float32, 10) == 2 * 10**3 / 0.25
+
+
+def test_forms_are_compared_in_steps_per_second_and_in_shares_of_the_matrix_rate(monkeypatch):
+    e = reduced()
+    monkeypatch.setattr(training, "matrix_rate", lambda device: 4.0 * step_flops(e))
+    taken = iter([0.5, 2.0])
+    monkeypatch.setattr(training, "seconds", lambda work, device, repeats: work() is not None and next(taken))
+    assert bench_step(e, CPU, 1)[1:] == [
+        "  eager: 2.0 steps/s, 50% of the matrix rate",
+        "  torch.nn.TransformerDecoder: 0.5 steps/s, 12% of the matrix rate",
+    ]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_all_of_it_on_a_gpu():
+    text = bench_gpu(torch.device("cuda"), "smoke", 2)
+    assert "CUDA graphs" in text and "TransformerDecoder" in text
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("task", ["successor", "addition", "parity", "n-by-1"])
+@pytest.mark.parametrize("method", ["vanilla", "abs", "randomized", "coupled"])
+def test_no_training_step_waits_for_the_gpu(task, method):
+    e, card = experiment(task, method, "smoke"), torch.device("cuda")
+    step = step_of(built(e).to(card), e, card)
+    step()  # what is made once for a device may wait
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,77 @@
+"""Speed on one thread of a CPU, as ratios within one run: exact match, and a training step."""
+
+import torch
+from torch import nn
+
+from abcnb.bench.training import bench_step, matrix_rate, seconds
+from abcnb.decoding import greedy_decode, predictions_in_chunks
+from abcnb.evaluation import wrong_tokens
+from abcnb.machine import hardware
+from abcnb.study.cost import forward_flops
+from abcnb.study.methods import experiment
+from abcnb.study.runs import new_model, written_biases
+from abcnb.testsets import random_operands, test_cases
+
+CPU = torch.device("cpu")
+EXACT_MATCHES = 256
+# Exact match along lines: task, length and samples; outputs in rows are in one stream.
+ALONG_LINES = (
+    ("addition", 60, 256),
+    ("addition", 600, 32),
+    ("addition", 2000, 4),
+    ("many-addition", 6, 64),
+    ("many-addition", 20, 8),
+    ("many-addition", 40, 2),
+    ("multiplication", 60, 1),
+)
+
+
+def bench_exact_match() -> str:
+    """Exact match of Addition at 60 digits, teacher-forced, against greedy decoding."""
+    e = experiment("addition", "abs")
+    task, model = e.get_task(), new_model(e, written_biases(e)).eval()
+    batch = task.batch(random_operands(task, 60, EXACT_MATCHES), e.form)
+    steps = batch.target.shape[1]
+    forced = seconds(lambda: wrong_tokens(model, batch), CPU)
+    cached = seconds(lambda: greedy_decode(model, batch.source, batch.stream, steps), CPU)
+    uncached = seconds(lambda: greedy_decode(model, batch.source, batch.stream, steps, cache=False), CPU)
+    return (
+        f"exact match of {EXACT_MATCHES} × 60 digits: teacher-forced {forced:.2f} s; greedy without cache "
+        f"{uncached:.1f} s: {uncached / forced:.1f}×; greedy with cache {cached:.2f} s: {cached / forced:.2f}×"
+    )
+
+
+def _over_the_whole_matrix(model: nn.Module) -> nn.Module:
+    """The model, its lines a mask over all columns, with queries and keys, as its attention is recorded."""
+    model.__class__ = type("WholeMatrix", (type(model),), {"gathers": False})
+    return model.requires_grad_(True)
+
+
+def bench_along_lines(name: str, length: int, samples: int) -> str:
+    """Exact match along lines, in chunks, against the whole attention matrix."""
+    e = experiment(name, "abs")
+    task, model = e.get_task(), new_model(e, written_biases(e)).eval()
+    whole = _over_the_whole_matrix(new_model(e, written_biases(e))).eval()
+    batch = task.batch(test_cases(task, length, samples, "random")["random"], e.form)
+    few, all_ = (
+        seconds(lambda: predictions_in_chunks(model, batch), CPU),
+        seconds(lambda: whole.predictions(batch), CPU),
+    )
+    tokens = len(batch.stream) if e.in_one_stream else batch.stream.rows
+    products = samples * forward_flops(e, length if task.in_rows else batch.stream.width)
+    return (
+        f"exact match of {samples} × {length:,} ({name}): along lines {few:.2f} s "
+        f"({1e6 * few / samples / tokens:.0f} µs a token, products at {100 * products / few / matrix_rate(CPU):.0f}% "
+        f"of the matrix rate), over the whole matrix {all_:.2f} s: {all_ / few:.1f}×"
+    )
+
+
+def bench_cpu() -> str:
+    """All of it as text."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        lines = [hardware(CPU), bench_exact_match(), *(bench_along_lines(*size) for size in ALONG_LINES)]
+        return "\n".join([*lines, *bench_step(experiment("addition", "vanilla"), CPU)])
+    finally:
+        torch.set_num_threads(threads)
