@@ -29,18 +29,15 @@ def forward_flops(experiment: Experiment, width: int = 0) -> int:
         adapters = 2 * (queries + keys) * d * experiment.lora.rank if adapted else 0
         return 2 * (projections + distances + adapters + 2 * queries * keys * d)
 
-    def feed_forward(tokens: int) -> int:
-        return 2 * 2 * tokens * d * d_ff
-
     in_self, in_cross = model.position in ("relative", "relative-self"), model.position == "relative"
     adapted = experiment.lora is not None
     gathers = experiment.bias in ("by-hand", "calibrated")
-    encoder = attention(columns, columns, in_self) + feed_forward(columns)
+    encoder = attention(columns, columns, in_self) + 4 * columns * d * d_ff
     decoder = attention(rows, rows, in_self, adapted, gathers)
     if not experiment.in_one_stream:
         decoder += attention(rows, columns, in_cross, adapted, gathers)
     head = 2 * stream.rows * d * tokens
-    return model.encoder_layers * encoder + model.decoder_layers * (decoder + feed_forward(rows)) + head
+    return model.encoder_layers * encoder + model.decoder_layers * (decoder + 4 * rows * d * d_ff) + head
 
 
 def training_flops(experiment: Experiment) -> int:

@@ -27,8 +27,6 @@ from abcnb.study.fingerprint import fingerprint
 from abcnb.study.fitting import fit, is_usable
 from abcnb.study.runs import Run
 
-ENGINES = ("local", "ray")
-
 
 @dataclass(frozen=True)
 class Job:
@@ -107,9 +105,6 @@ def _problem(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
 
 
-# --- processes
-
-
 def _process(job: Job, connection: Connection) -> None:
     def end_with_parent() -> None:  # a killed sweep must not leave its workers training
         multiprocessing.parent_process().join()
@@ -134,11 +129,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 class LocalEngine:
-    """Processes of one thread each: two small models train faster beside each other than one on two threads.
-
-    Args:
-        workers: processes at a time.
-    """
+    """Processes of one thread each: two small models train faster beside each other than one on two threads."""
 
     def __init__(self, workers: int = 2):
         self.slots = workers
@@ -178,20 +169,13 @@ class LocalEngine:
         self._running.clear()
 
 
-# --- Ray
-
-
 class RayEngine:
-    """Tasks of a Ray cluster: `address`, or a new one of this machine.
+    """Tasks of a Ray cluster.
 
     Args:
-        address: of a running cluster, as `ray start --head` prints it, or `auto`; empty starts a local one.
+        address: of a running cluster, as `ray start --head` prints it, or `auto`; empty starts one of this machine.
         workers: jobs at a time; 0 is as many as the cluster has room for.
-        gpu_share: share of a card that a job takes; with 0 it still sees the cards, so give it the device
-            `cpu`.
-
-    Raises:
-        ValueError: Ray is not installed, or no cluster answers at the address.
+        gpu_share: share of a card that a job takes; with 0 it still sees the cards, so give it the device `cpu`.
     """
 
     def __init__(self, address: str = "", workers: int = 0, gpu_share: float = 0.0):
@@ -201,18 +185,15 @@ class RayEngine:
             raise ValueError("expected Ray for this engine; install it with: pip install 'abcnb[ray]'") from None
         self._ray = ray
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep tells nobody that it runs
-        if address:
-            _check_address(address)
-            options = {"address": address}
-        else:
-            options = {"address": "local", "num_cpus": workers or None, "include_dashboard": False}
+        new = {} if address else {"num_cpus": workers or None, "include_dashboard": False}
         try:
-            ray.init(log_to_driver=False, logging_level="error", **options)
-        except ConnectionError as error:
+            _check_address(address)
+            ray.init(address or "local", log_to_driver=False, logging_level="error", **new)
+        except OSError as error:
             raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
         places = sum(room(node["Resources"], gpu_share) for node in ray.nodes() if node["Alive"])
         if not places:
-            has = {name: count for name, count in ray.cluster_resources().items() if name in ("CPU", "GPU")}
+            has = {name: ray.cluster_resources().get(name, 0) for name in ("CPU", "GPU")}
             ray.shutdown()
             raise ValueError(
                 f"expected a CPU and {gpu_share:g} of a GPU for each run in the Ray cluster, got {has}"
@@ -248,15 +229,11 @@ class RayEngine:
 
 def _check_address(address: str) -> None:
     """Refuse an address where nothing answers; Ray itself would wait for two minutes."""
-    if address == "auto":
-        return
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"expected auto or host:port as the address of a Ray cluster, got {address!r}")
-    try:
+    if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=10).close()
-    except OSError as error:
-        raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
+    elif address not in ("", "auto"):
+        raise ValueError(f"expected auto or host:port as the address of a Ray cluster, got {address!r}")
 
 
 def room(resources: dict[str, float], gpu_share: float) -> int:
@@ -268,15 +245,11 @@ def room(resources: dict[str, float], gpu_share: float) -> int:
 def open_engine(
     name: str = "local", workers: int = 0, address: str = "", gpu_share: float = 0.0
 ) -> LocalEngine | RayEngine:
-    """An engine by its name; `workers` 0 is two processes, or all that the cluster has room for.
-
-    Raises:
-        ValueError: unknown name, or options that belong to the other engine.
-    """
-    if name not in ENGINES:
-        raise ValueError(f"expected an engine among {', '.join(ENGINES)}, got {name!r}")
+    """An engine by its name; `workers` 0 is two processes, or all that the cluster has room for."""
     if name == "ray":
         return RayEngine(address, workers, gpu_share)
+    if name != "local":
+        raise ValueError(f"expected an engine among local, ray, got {name!r}")
     if address or gpu_share:
         raise ValueError("an address and a GPU share are for the engine 'ray', got them for 'local'")
     return LocalEngine(workers or 2)

@@ -12,18 +12,12 @@ from abcnb.tokens import decode
 
 
 class Prediction(NamedTuple):
-    """What a model wrote.
+    """What a model wrote."""
 
-    Attributes:
-        source: the input as the model reads it.
-        written, label: the output tokens and what they should be, units first, the end token last.
-        answer, true: the numbers that these are read as, most significant digit first.
-    """
-
-    source: str
-    written: str
-    label: str
-    answer: str
+    source: str  # as the model reads it
+    written: str  # the output tokens, units first, the end token last
+    label: str  # what they should be
+    answer: str  # the number that they are read as, most significant digit first
     true: str
 
     @property

@@ -25,11 +25,6 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
 
     Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Left out is a method that was
     not measured on all of the tasks that others were, and has no published number there.
-
-    Args:
-        table: rows of one of `groups`.
-        length: in digits.
-        with_published: leave the published numbers out of the cells where False.
     """
     table = table[table["task"].isin(PUBLISHED)]
     measured, rows = set(table["task"]), []
@@ -50,19 +45,12 @@ def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd
 
 
 def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[int]) -> str:
-    """What was measured here, what is committed of the same runs, and what was published, as Markdown.
-
-    Args:
-        here, committed: rows of accuracy.csv of the same experiments.
-        lengths: in digits.
-    """
+    """Rows of accuracy.csv: measured here, committed of the same runs, and what was published, as Markdown."""
     parts = [made_with(here)]
     for test_set, title in views.TITLES.items():
-        sides = {"here": here, "committed": committed}
-        sides = {name: side[side["test_set"] == test_set] for name, side in sides.items()}
-        rows = []
-        for (task, method, preset), _ in sides["here"].groupby(["task", "method", "preset"], sort=False):
-            for name, side in sides.items():
+        sides, rows = [side[side["test_set"] == test_set] for side in (here, committed)], []
+        for (task, method, preset), _ in sides[0].groupby(["task", "method", "preset"], sort=False):
+            for name, side in zip(("here", "committed"), sides, strict=True):
                 mine = side[(side["task"] == task) & (side["method"] == method)]
                 cells = [views.cell(views.exact_match(mine[mine["length"] == n]), None) for n in lengths]
                 rows.append([task, method, name, *cells])
@@ -133,14 +121,14 @@ def zeros_in_one_row(table: pd.DataFrame) -> pd.DataFrame:
 def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
     """Everything measured beside what was published, as Markdown, with what a reader needs to trust it.
 
-    Args:
-        table: rows of accuracy.csv.
-        lengths: in digits, of the tables that stand beside the paper's; the others have all that were measured.
+    `lengths` are of the tables that stand beside the paper's; the others have all that were measured.
     """
     parts = []
     for group in groups(table):
         beside_the_paper = _is_of_the_papers_models(group)
-        parts += [f"## {_heading(group)}", made_with(group)]
+        in_rows, preset = _is_in_rows(group).all(), group["preset"].iloc[0]
+        rows_of = "Outputs in rows: products, sums of many terms, lists in lists"
+        parts += [f"## {rows_of if in_rows else f'Preset `{preset}`'}", made_with(group)]
         if beside_the_paper:
             parts += [
                 "### Which of the paper's rows reproduce",
@@ -156,17 +144,16 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
                 markdown(complete),
             ]
         for test_set, title in views.TITLES.items():
-            with_published = test_set == "random"
             shown = group[group["test_set"] == test_set]
             if beside_the_paper:
                 shown = shown[shown["length"].isin(lengths)]
             if shown.empty:
                 continue
-            side_by_side = by_task(shown, lengths[-1], with_published)
+            side_by_side = by_task(shown, lengths[-1], test_set == "random")
             if len(side_by_side.columns):
                 parts += [f"### {lengths[-1]} digits, {title}", markdown(side_by_side)]
             parts.append(f"### Every length, {title}")
-            split = "task" if _is_in_rows(shown).all() else "preset"  # in rows each task has lengths of its own
+            split = "task" if in_rows else "preset"  # in rows each task has lengths of its own
             for _, rows in shown.groupby(split, sort=False):
                 parts.append(comparison(rows, sorted(set(rows["length"])), test_set))
     return "\n\n".join(parts)
@@ -176,12 +163,6 @@ def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows that one table may show: of one preset, in rows or not. Those of changed settings are left out."""
     table = views.in_order(table[table["settings"] == ""])
     return [group for _, group in table.groupby([_is_in_rows(table), table["preset"]], sort=False)]
-
-
-def _heading(group: pd.DataFrame) -> str:
-    if _is_in_rows(group).all():
-        return "Outputs in rows: products, sums of many terms, lists in lists"
-    return f"Preset `{group['preset'].iloc[0]}`"
 
 
 def completeness(table: pd.DataFrame) -> pd.DataFrame:
@@ -199,7 +180,10 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
         row = {"task": task, "method": method}
         for test_set, title in views.TITLES.items():
             if (at["test_set"] == test_set).any():
-                row[title] = _complete(group["complete"][group["test_set"] == test_set])
+                complete = group["complete"][group["test_set"] == test_set]
+                bounds = exact_interval(int(complete.sum()), len(complete)) if len(complete) else ()
+                low_high = " to ".join(f"{100 * bound:.1f}".removesuffix(".0") for bound in bounds)
+                row[title] = f"{complete.sum()} of {len(complete)} ({low_high})" if bounds else "not run"
         for test_set, title in WORST.items():
             known = group[(group["test_set"] == test_set) & (group["worst_kind"] != "")]
             if len(known):
@@ -246,14 +230,6 @@ def _is_in_rows(table: pd.DataFrame) -> pd.Series:
     return table["task"].map(lambda name: get_task(name).in_rows)
 
 
-def _complete(of_seeds: pd.Series) -> str:
-    if of_seeds.empty:
-        return "not run"
-    complete, seeds = int(of_seeds.sum()), len(of_seeds)
-    low, high = (f"{100 * bound:.1f}".removesuffix(".0") for bound in exact_interval(complete, seeds))
-    return f"{complete} of {seeds} ({low} to {high})"
-
-
 def made_with(group: pd.DataFrame) -> str:
     """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
     text = (
@@ -284,11 +260,7 @@ TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of
 
 
 def with_table(text: str, document: Path) -> str:
-    """A document's text with another table between the table's marks.
-
-    Raises:
-        ValueError: there is no such document, or it has no such marks.
-    """
+    """A document's text with another table between the table's marks."""
     try:
         before, begins, rest = document.read_text(encoding="utf-8").partition(TABLE_BEGINS)
     except OSError as error:

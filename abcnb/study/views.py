@@ -60,13 +60,7 @@ def exact_match(rows: pd.DataFrame) -> pd.Series:
 
 
 def cell(found: pd.Series, known: float | None, one_of_several: bool = False) -> str:
-    """A cell of a table: the mean over seeds and the worst one where it differs, beside the published number.
-
-    Args:
-        found: percent, one value per seed.
-        known: the published number, if there is one.
-        one_of_several: say so where a single seed was measured, since the table's row has several.
-    """
+    """The mean over seeds, in percent, and the worst one where it differs, beside the published number."""
     if not len(found):
         return "not run"
     text = percent(found.mean())
