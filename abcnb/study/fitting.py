@@ -1,6 +1,5 @@
 """Training the run of an experiment: begun, resumed, or found finished; one process at a time."""
 
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from abcnb.study.runs import (
     is_finished,
     run_of,
     today,
+    write_json,
 )
 from abcnb.training import CHECKPOINT
 
@@ -77,10 +77,10 @@ def fit(
                 return run_of(experiment, folder)
             _set_aside(folder)
         check_writable(folder)
-        interpolation = experiment.interpolation
-        base = fit(interpolation, runs, device, progress, listener, fresh) if interpolation else None
+        first = experiment.interpolation
+        base = fit(first, runs, device, progress, listener, fresh) if first else None
         code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
-        _write(folder / CONFIG, asdict(experiment))
+        write_json(folder / CONFIG, asdict(experiment))
         if experiment.bias in FOUND and not (folder / CHECKPOINT).exists():
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
@@ -106,13 +106,9 @@ def fit(
             "date": today(),
             "content": content_hash(folder, experiment),
         }
-        _write(folder / METRICS, metrics)
+        write_json(folder / METRICS, metrics)
         _drop_checkpoint(folder)
     return run
-
-
-def _write(file: Path, content: dict) -> None:
-    write_atomically(file, lambda name: name.write_text(json.dumps(content, indent=1)))
 
 
 @contextmanager

@@ -182,8 +182,7 @@ class Run:
             with FileLock(self.folder / ".lock"):
                 scores = self._evaluations() | {f"{test_set} {length} {samples}": measured}
                 known = {"content": content} | {key: asdict(score) for key, score in scores.items()}
-                text = json.dumps(known, indent=1)
-                write_atomically(self.folder / EVALUATIONS, lambda name: name.write_text(text))
+                write_json(self.folder / EVALUATIONS, known)
         except OSError as error:
             print(f"Note: this score could not be kept in {self.folder}: {error}", file=sys.stderr)
         return measured
@@ -209,6 +208,11 @@ def _score(content: dict) -> Score:
     if not 0 <= score.correct <= score.samples:
         raise ValueError(f"no score: {content}")
     return score
+
+
+def write_json(file: Path, content: dict) -> None:
+    """Write a file of a run, whole or not at all."""
+    write_atomically(file, lambda name: name.write_text(json.dumps(content, indent=1)))
 
 
 def content_hash(folder: Path, experiment: Experiment) -> str:

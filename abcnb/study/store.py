@@ -88,10 +88,9 @@ class Store:
 
     def _say(self, codes: set[str]) -> None:
         """One line, once, on what is of other code than this."""
-        unsaid, switch = codes - self._said, "stored=False (`python -m abcnb reports --fresh`)"
-        self._said.update(unsaid)
-        if line := older(unsaid, switch):
+        if line := older(codes - self._said, "stored=False (`python -m abcnb reports --fresh`)"):
             print(line)
+        self._said.update(codes)
 
     def run(self, experiment: Experiment) -> Run:
         """The trained model: from `runs`, else a committed one, else trained now.

@@ -15,7 +15,7 @@ from abcnb import pipeline
 from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
-from abcnb.study.runs import METRICS, load_run
+from abcnb.study.runs import METRICS, load_run, write_json
 from abcnb.tasks import Task
 from abcnb.testsets import HARD_SAMPLES
 
@@ -74,6 +74,5 @@ def stamp_rows(reports: Path) -> int:
                 write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
             count += len(table)
     for file in sorted((reports / "models").glob(f"[!.]*/{METRICS}")):
-        metrics = json.dumps(json.loads(file.read_text()) | {"code": code}, indent=1)
-        write_atomically(file, lambda target, metrics=metrics: target.write_text(metrics))
+        write_json(file, json.loads(file.read_text()) | {"code": code})
     return count
