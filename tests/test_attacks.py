@@ -69,7 +69,7 @@ import random, sys
 from pathlib import Path
 from abcnb.study import results
 file, writer = Path(sys.argv[1]), int(sys.argv[2])
-text = {name: "" for name in results.COLUMNS}
+text = {name: "" if name in results.TEXTS else 0 for name in results.COLUMNS}
 for number in range(10_000):
     row = text | {"task": "successor", "method": f"writer{writer}", "preset": "smoke", "seed": number, "length": 6}
     row |= {"samples": 10, "correct": 5, "train_seconds": 1.0, "run": f"{writer}-{number}", "test_set": "random"}
@@ -196,7 +196,8 @@ def small_disk(tmp_path):
 
 
 def test_a_model_that_does_not_fit_is_not_kept_in_part(small_disk, repository):
-    command = [sys.executable, "-m", "abcnb", "keep", "5cd1db9831b3", "--reports", small_disk]
+    model = min((repository / "reports" / "models").iterdir())
+    command = [sys.executable, "-m", "abcnb", "keep", model, "--reports", small_disk]
     failed = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert failed.returncode == 2 and failed.stderr.startswith(f"abcnb: expected to write {small_disk}")
     assert list((small_disk / "models").iterdir()) == []
