@@ -288,10 +288,10 @@ def reproduce_command(
 def sweep_command(
     spec: Annotated[Path, typer.Argument(help="A TOML file; reports/sweeps/ has those behind the tables.")],
     engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a cluster.")] = "local",
-    workers: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: two, or all of a cluster.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: 2, or all of a cluster.")] = 0,
     address: Annotated[str, typer.Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
     gpu_share: Annotated[float, typer.Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
-    missing: Annotated[bool, typer.Option("--missing", help="Leave out what has its rows in the CSV.")] = False,
+    missing: Annotated[bool, typer.Option("--missing", help="Leave out what has rows in the CSV.")] = False,
     fresh: Fresh = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
@@ -359,7 +359,7 @@ def reports_command(
     numbers: Annotated[str, typer.Option("--notebooks", help="Which, by number, e.g. 04 05; else all.")] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Execute again, with nothing that is committed.")] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Train live where a notebook can (15 to 25 minutes).")
+        bool, typer.Option("--live", help="Train live where notebooks can (some 20 minutes).")
     ] = False,
     write_back: Annotated[bool, typer.Option("--write-back", help="Into the committed files too.")] = False,
     clean: Annotated[bool, typer.Option("--clean", help="Only clean and check them; execute nothing.")] = False,

@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -30,21 +29,13 @@ from abcnb.study.runs import Run
 
 @dataclass(frozen=True)
 class Job:
-    """Fit one experiment and evaluate it.
-
-    Attributes:
-        experiment: what to train.
-        runs: folder of all runs; on a cluster, one that every machine sees.
-        tests: (test set, length, samples) of every evaluation.
-        device: `auto`, `cpu` or `cuda`.
-        fresh: train and measure again what other code than this did.
-    """
+    """Fit one experiment and evaluate it."""
 
     experiment: Experiment
-    runs: Path
-    tests: tuple[tuple[str, int, int], ...]
+    runs: Path  # on a cluster, a folder that every machine sees
+    tests: tuple[tuple[str, int, int], ...]  # (test set, length, samples) of every evaluation
     device: str
-    fresh: bool = False
+    fresh: bool = False  # train and measure again what other code than this did
 
     @property
     def log(self) -> Path:
@@ -118,16 +109,6 @@ def _process(job: Job, connection: Connection) -> None:
     connection.send(message)
 
 
-@contextlib.contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """A process started in here ignores Ctrl-C, which reaches every process of a terminal: the sweep decides."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 class LocalEngine:
     """Processes of one thread each: two small models train faster beside each other than one on two threads."""
 
@@ -140,8 +121,12 @@ class LocalEngine:
         """Begin a job in a process of its own."""
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_process, args=(job, theirs), daemon=True)
-        with _deaf_to_ctrl_c():
+        # It is to ignore Ctrl-C, which reaches every process of a terminal: the sweep decides.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
             process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
         theirs.close()
         self._running[ours] = (job, process)
 

@@ -64,22 +64,14 @@ OFFSETS, RANDOM_POSITIONS_MORE, MOST_POSITIONS = 28, 112, 128
 
 @dataclass(frozen=True)
 class Method:
-    """What makes a method, before sizes and schedules.
-
-    Attributes:
-        description: one line for tables and help.
-        position: position scheme in an encoder-decoder; empty where it is no method there.
-        in_stream, in_rows: the same in one stream, for outputs of one number and in rows.
-        bias: attention bias.
-        adapts: adapters on the frozen Vanilla model.
-    """
+    """What makes a method, before sizes and schedules."""
 
     description: str
-    position: str
-    in_stream: str = ""
-    in_rows: str = ""
+    position: str  # position scheme in an encoder-decoder
+    in_stream: str = ""  # the same in one stream; empty where it is no method there
+    in_rows: str = ""  # the same for outputs in rows
     bias: str = "none"
-    adapts: bool = False
+    adapts: bool = False  # adapters on the frozen Vanilla model
 
 
 METHODS = {
@@ -205,7 +197,7 @@ def _trained_on(task: str, method: str, where: str) -> dict:
     return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")} if published else {}
 
 
-Sizes = tuple[ModelConfig, TrainingConfig, dict]
+Sizes = tuple[ModelConfig, TrainingConfig, dict]  # the last: fields of `Experiment`
 
 
 def _smoke(task: str, method: str, where: str, model: ModelConfig) -> Sizes:

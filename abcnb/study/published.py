@@ -70,19 +70,13 @@ def published(task: str, method: str, length: int, preset: str = "") -> float | 
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice on which the paper's text, the authors' code and this project do not all agree.
-
-    Attributes:
-        point: what is chosen.
-        text, code, here: what each of the three takes.
-        tried: settings that choose otherwise than here, each as `results.row` names it.
-    """
+    """A choice on which the paper's text, the authors' code and this project do not all agree."""
 
     point: str
     text: str
     code: str
     here: str
-    tried: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()  # settings that choose otherwise than here, as `results.row` names them
 
 
 BOTH_DIRECTIONS = "algorithm1.directions_self=-1,0,1 algorithm1.directions_cross=-1,0,1"

@@ -65,29 +65,17 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     committed); `worst_kind` and `worst_percent`, of a test set with several kinds, are empty where not known.
     """
     e, metrics = run.experiment, run.metrics
-    found = _names(e) | {
-        "test_set": test_set,
-        "length": score.length,
-        "samples": score.samples,
-        "correct": score.correct,
-        "wrong_digits": score.wrong_digits,
+    counted = ("length", "samples", "correct", "wrong_digits", "digits", "code", "date", "worst_kind")
+    found = _names(e) | {"test_set": test_set} | {name: getattr(score, name) for name in counted}
+    found |= {"worst_percent": "" if score.worst_percent is None else str(score.worst_percent)}
+    found |= {
         "train_steps": metrics["steps"],
         "train_seconds": metrics["seconds"],
-        "device": metrics["device"],
-        "position": e.model.position,
-        "train_width": e.train_width,
-        "train_numbers": e.train_numbers,
-        "form": e.form,
-        "digits": score.digits,
-        "parameters": metrics["parameters"],
-        "hardware": metrics["hardware"],
-        "run": e.digest,
         "train_flops": training_flops(e),
-        "code": score.code,
-        "date": score.date,
-        "worst_kind": score.worst_kind,
-        "worst_percent": "" if score.worst_percent is None else str(score.worst_percent),
     }
+    found |= {name: metrics[name] for name in ("device", "hardware", "parameters")}
+    found |= {"run": e.digest, "position": e.model.position, "form": e.form}
+    found |= {"train_width": e.train_width, "train_numbers": e.train_numbers}
     return {column: found[column] for column in COLUMNS}
 
 

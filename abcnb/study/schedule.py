@@ -37,7 +37,7 @@ def run_all(
     device: str = "auto",
     fresh: bool = False,
 ) -> list[str]:
-    """Fit and evaluate experiments; results land in the CSV as they come.
+    """Fit and evaluate experiments; returns one line for each that failed twice.
 
     Args:
         wanted: the experiments; one that another builds on is done before that other starts.
@@ -46,9 +46,6 @@ def run_all(
         engine: what runs them; stopped at the end.
         device: `auto`, `cpu` or `cuda`.
         fresh: train and measure again what other code than this did.
-
-    Returns:
-        One line for each experiment that failed twice.
     """
     if not tests:
         raise ValueError("expected at least one test, got none")
@@ -74,7 +71,10 @@ def run_all(
         with tqdm(total=sum(work.values()), mininterval=10, miniters=0, leave=False, **shown) as bar:
 
             def over(end: Ended) -> None:
-                _keep(end, csv, failures)
+                if end.rows is None:
+                    failures.append(f"{name_of(end.job.experiment)}: {end.problem} (log: {end.job.log})")
+                if rows := end.rows or end.job.known():  # what was measured before a failure is not lost
+                    _record(csv, {end.job: rows})
                 bar.update(work[end.job])
                 tqdm.write(f"[{len(jobs) - len(waiting) - len(running)}/{len(jobs)}] {_line(end)}", sys.stderr)
 
@@ -130,14 +130,6 @@ def _next(waiting: list[Job], running: list[Job]) -> Job | None:
         if base is None or base.digest not in to_come or _is_trained(job, base):
             return job
     return None
-
-
-def _keep(end: Ended, csv: Path, failures: list[str]) -> None:
-    """Record what a job measured, before it failed too."""
-    if end.rows is None:
-        failures.append(f"{name_of(end.job.experiment)}: {end.problem} (log: {end.job.log})")
-    if rows := end.rows or end.job.known():
-        _record(csv, {end.job: rows})
 
 
 def _record(csv: Path, measured: dict[Job, list[dict]]) -> None:

@@ -72,16 +72,10 @@ class Store:
     """Trained models and measured scores, from the cheapest place that has them.
 
     A table says in one line where its numbers come from; results made by other code are reported once.
-
-    Attributes:
-        runs: folder of all runs; what is trained lands here.
-        reports: folder of what is committed; None uses nothing of it and no run of other code.
-        device: `auto`, `cpu` or `cuda`, for training and evaluation.
-        progress: show progress bars while training.
     """
 
-    runs: Path
-    reports: Path | None
+    runs: Path  # what is trained lands here
+    reports: Path | None  # what is committed; None uses nothing of it and no run of other code
     device: str = "auto"
     progress: bool = True
     _said: set[str] = field(default_factory=set, init=False, repr=False, compare=False)

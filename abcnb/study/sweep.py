@@ -37,19 +37,12 @@ from abcnb.testsets import HARD_SAMPLES, TEST_SETS
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep runs.
-
-    Attributes:
-        experiments: in order.
-        lengths: of the random and the hard test set, in digits.
-        tests: (test set, length, samples) of every evaluation of each.
-        results: the name of the CSV file that takes the scores, `accuracy` or `development`.
-    """
+    """What a sweep runs."""
 
     experiments: tuple[Experiment, ...]
-    lengths: tuple[int, ...]
-    tests: tuple[tuple[str, int, int], ...]
-    results: str = TABLES
+    lengths: tuple[int, ...]  # of the random and the hard test set, in digits
+    tests: tuple[tuple[str, int, int], ...]  # (test set, length, samples) of every evaluation of each
+    results: str = TABLES  # the name of the CSV file that takes the scores
 
 
 def read_sweep(file: Path) -> Sweep:
