@@ -215,13 +215,9 @@ def test_runs_goes_on_past_a_damaged_run(cli, vanilla_run, tmp_path, metrics):
 @pytest.mark.parametrize(
     "arguments, told",
     [
-        (["sums", "vanilla"], ["expected a task among", "'sums'"]),
-        (["addition", "gpt"], ["expected a method among", "'gpt'"]),
         (["addition", "vanilla", "--preset", "desktop"], ["expected a preset among", "'desktop'"]),
         (["addition", "vanilla", "--seed", "-1"], ["expected a seed from 0 to", "-1"]),
         (["addition", "vanilla", "--seed", "one"], ["one"]),
-        (["addition", "vanilla", "--set", "stepz=3"], ["expected a key among", "'stepz'"]),
-        (["addition", "vanilla", "--set", "training.steps=few"], ["expected int", "'few'"]),
         (["addition", "vanilla", "--set", "steps"], ["key=value", "'steps'"]),
         (["addition", "vanilla", "--lengths", "six"], ["expected whole numbers", "'six'"]),
         (["addition", "vanilla", "--lengths", ""], ["expected one whole number or more"]),
@@ -284,35 +280,12 @@ def test_two_runs_of_one_start_are_refused(cli, vanilla_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, content",
-    [
-        ("weights.safetensors", b"\x00" * 40),
-        ("weights.safetensors", None),
-        ("config.json", b'{"name": "resnet"}'),
-        ("config.json", b"\xff\xfe"),
-        ("metrics.json", b"{"),
-        ("evaluations.json", b'{"random 3 25": {'),
-        ("evaluations.json", b'{"random 3 25": {"accuracy": 3}}'),
-    ],
-)
-def test_a_damaged_run_is_refused(cli, vanilla_run, tmp_path, name, content):
-    folder = shutil.copytree(vanilla_run.folder, tmp_path / "run")
-    (folder / name).unlink(missing_ok=True)
-    if content is not None:
-        (folder / name).write_bytes(content)
-    assert_refused(cli("evaluate", folder, "--lengths", "3", "--samples", "25"), "expected", str(folder))
-
-
-@pytest.mark.parametrize(
     "task, text, told",
     [
         ("parity", "1012", ["digits 0 to 1", "'2'"]),
         ("parity", "", ["NUMBER", "nothing"]),
         ("successor", "12a", ["digits 0 to 9", "'a'"]),
         ("successor", "-5", ["digits 0 to 9", "'-5'"]),
-        ("successor", "1.5", ["'.'"]),
-        ("successor", "twelve", ["digits 0 to 9"]),
-        ("successor", "1+2", ["'+'"]),
     ],
 )
 def test_predict_refuses_what_is_not_a_number_of_the_task(cli, vanilla_run, parity_run, task, text, told):

@@ -131,6 +131,7 @@ DAMAGES = {
     "truncated weights": truncate("weights.safetensors"),
     "empty weights": write("weights.safetensors", ""),
     "truncated config": truncate("config.json"),
+    "config that is no text": lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe"),
     "truncated metrics": truncate("metrics.json"),
     "truncated lines": truncate("self-0.json"),
     "lines of something else": write("self-0.json", "{}"),
@@ -170,6 +171,7 @@ def test_a_damaged_or_foreign_folder_is_one_line(abc_run, tmp_path, damage):
     "damage",
     [
         {"length": "six"},
+        {"accuracy": 3},
         {"correct": 26},
         {"samples": -25},
         {"digits": None},

@@ -62,9 +62,7 @@ def fit(
             called with 0 and NaN.
         fresh: set aside a run that other code trained, and train it anew.
 
-    Raises:
-        ValueError: the device is not there, or the stored run is damaged or another experiment's.
-        OSError: the folder cannot be written to, or its disk is full; the last checkpoint stays.
+    A device that is not there, and a stored run that is damaged or another experiment's, are refused.
     """
     where, runs = pick_device(device), Path(runs)
     check_writable(runs)
@@ -174,12 +172,12 @@ def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:
     return is_finished(folder) and (not fresh or is_current(code_of(folder)))
 
 
-def steps_to_do(experiment: Experiment, runs: Path, fresh: bool = False) -> int:
+def steps_to_do(experiment: Experiment, runs: Path) -> int:
     """Optimizer steps that `fit` would train, including those of an interpolating model that is not there yet."""
-    if is_usable(experiment, runs, fresh):
+    if is_usable(experiment, runs):
         return 0
     base = experiment.interpolation
-    return experiment.training.steps + (steps_to_do(base, runs, fresh) if base else 0)
+    return experiment.training.steps + (steps_to_do(base, runs) if base else 0)
 
 
 def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:

@@ -30,11 +30,7 @@ class Prediction(NamedTuple):
 
 
 def find_run(run: str | Path, runs: Path | str = RUNS) -> Run:
-    """A run by its folder, or by the start of its hash, in `runs` or among the committed models.
-
-    Raises:
-        ValueError: there is none, or there are several.
-    """
+    """The one run of a folder, or of the start of a hash, in `runs` or among the committed models."""
     if not str(run):
         raise ValueError("expected a run's folder, or the start of its hash, got an empty text")
     if os.path.isdir(run) or len(Path(run).parts) != 1:

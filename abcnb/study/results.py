@@ -99,11 +99,7 @@ def learning_rows(run: Run) -> list[dict]:
 
 
 def read(file: Path, content: Content = SCORES) -> pd.DataFrame:
-    """The rows so far; empty where there is no file.
-
-    Raises:
-        ValueError: the file is no table, has other columns, or a line that is cut off or has a text for a number.
-    """
+    """The rows so far; empty where there is no file, and refused where it is damaged or of other columns."""
     columns = content.columns
     if not file.exists():
         return pd.DataFrame(columns=columns)

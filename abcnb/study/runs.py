@@ -116,11 +116,7 @@ class Run:
         return calibrate_attention(self.attention(), self.experiment.tau)
 
     def attention(self) -> list[AveragedAttention]:
-        """ABC: the averaged attention of the interpolating model, of each shape.
-
-        Raises:
-            ValueError: the file is missing or damaged.
-        """
+        """ABC: the averaged attention of the interpolating model, of each shape."""
         plain, file = self.experiment.interpolation, self.folder / ATTENTION
         task, found = plain.get_task(), []
         try:
@@ -164,12 +160,9 @@ class Run:
         device: str | torch.device = "cpu",
         fresh: bool = False,
     ) -> Score:
-        """Exact match at one length; measured once and then remembered in the run's folder.
+        """Exact match at one length, as of `abcnb.evaluate`; measured once and then remembered in the run's folder.
 
-        Args:
-            length, samples, test_set: as of `abcnb.evaluate`.
-            device: to evaluate on.
-            fresh: measure again what other code than this measured.
+        With `fresh`, what other code than this measured is measured again.
         """
         known = self.known_score(length, samples, test_set)
         content, code = self.metrics["content"], joint(self.code, fingerprint())
@@ -232,11 +225,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def load_run(folder: Path | str) -> Run:
-    """A finished run.
-
-    Raises:
-        ValueError: the folder is missing, unfinished, damaged, or not a run.
-    """
+    """A finished run; a folder that is missing, unfinished, damaged or not a run is refused."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"expected a finished run in {folder}, but there is no such folder")

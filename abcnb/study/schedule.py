@@ -16,7 +16,7 @@ from abcnb.files import check_writable
 from abcnb.study import results
 from abcnb.study.engines import Ended, Job, LocalEngine, RayEngine
 from abcnb.study.experiments import Experiment
-from abcnb.study.fitting import is_usable, steps_to_do
+from abcnb.study.fitting import is_usable
 from abcnb.study.methods import settings_of
 from abcnb.study.runs import Run, check_lengths
 
@@ -66,16 +66,15 @@ def run_all(
         if known:
             _record(csv, known)
         waiting = [job for job in jobs if job not in known]
-        work = {job: _work(job, {j.experiment.digest for j in waiting}) for job in waiting}
-        shown = {"bar_format": "{desc}: {percentage:.0f}% in {elapsed}, {remaining} left", "smoothing": 0}
-        with tqdm(total=sum(work.values()), mininterval=10, miniters=0, leave=False, **shown) as bar:
+        shown = {"unit": "run", "smoothing": 0, "mininterval": 10, "miniters": 0, "leave": False}
+        with tqdm(total=len(jobs), initial=len(known), **shown) as bar:
 
             def over(end: Ended) -> None:
                 if end.rows is None:
                     failures.append(f"{name_of(end.job.experiment)}: {end.problem} (log: {end.job.log})")
                 if rows := end.rows or end.job.known():  # what was measured before a failure is not lost
                     _record(csv, {end.job: rows})
-                bar.update(work[end.job])
+                bar.update()
                 tqdm.write(f"[{len(jobs) - len(waiting) - len(running)}/{len(jobs)}] {_line(end)}", sys.stderr)
 
             while waiting or running:
@@ -102,16 +101,6 @@ def run_all(
     finally:
         engine.stop()
     return failures
-
-
-def _work(job: Job, planned: set[str]) -> int:
-    """Tokens that a job reads, those of training three times; a model of another job, by its digest, is not its own."""
-    e, base, task = job.experiment, job.experiment.interpolation, job.experiment.get_task()
-    steps = steps_to_do(e, job.runs, job.fresh)
-    if steps and base and base.digest in planned:
-        steps = e.training.steps
-    tested = sum(count * task.outputs_at(length) for _, length, count in job.tests)
-    return 3 * steps * e.training.batch_size * e.stream.rows + tested
 
 
 def _is_trained(job: Job, experiment: Experiment) -> bool:
