@@ -291,7 +291,7 @@ def sweep_command(
     workers: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: 2, or all of a cluster.")] = 0,
     address: Annotated[str, typer.Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
     gpu_share: Annotated[float, typer.Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
-    missing: Annotated[bool, typer.Option("--missing", help="Leave out what has rows in the CSV.")] = False,
+    missing: Annotated[bool, typer.Option("--missing", help="Skip what has all its rows in the CSV.")] = False,
     fresh: Fresh = False,
     device: Device = "auto",
     runs: Runs = Path("runs"),
