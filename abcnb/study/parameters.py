@@ -29,7 +29,7 @@ def checked(namespace: dict[str, Any]) -> dict[str, Any]:
         ValueError: a parameter that the notebook does not have, a value of another kind or out of range, a device
             that this machine does not have, or a folder of reports that is not there.
     """
-    declared, injected = _declared(namespace.get("In", []), namespace.get("__annotations__") or {})
+    declared, injected = _declared(namespace.get("In", []))
     for name in injected:
         if name not in declared:
             raise ValueError(f"expected a parameter among {', '.join(declared)}, got {name!r}")
@@ -43,12 +43,9 @@ def checked(namespace: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _declared(cells: Sequence[str], known: dict[str, type]) -> tuple[dict[str, type], list[str]]:
-    """The names that a notebook declares with a type, and those that papermill's cells assign.
-
-    From Python 3.14 on a notebook's variables do not have their types, since IPython compiles each statement of a cell
-    by itself; they are then read from the first cell that declares any.
-    """
+def _declared(cells: Sequence[str]) -> tuple[dict[str, type], list[str]]:
+    """The names that the first such cell declares with a type, and those that papermill's cells assign."""
+    known: dict[str, type] = {}
     injected: list[str] = []
     for cell in cells:
         try:
