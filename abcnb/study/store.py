@@ -24,7 +24,18 @@ from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
 from abcnb.study.fitting import fit, is_usable
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import ATTENTION, EVALUATIONS, METRICS, RUNS, WEIGHTS, Run, content_hash, is_finished, run_of
+from abcnb.study.runs import (
+    ATTENTION,
+    CONFIG,
+    EVALUATIONS,
+    METRICS,
+    RUNS,
+    WEIGHTS,
+    Run,
+    content_hash,
+    is_finished,
+    run_of,
+)  # fmt: skip
 from abcnb.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
@@ -59,11 +70,11 @@ def _copied(committed: Path, folder: Path) -> Path:
     """A committed run's copy as it is now, so that what is evaluated is remembered outside of what is committed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f".{folder.name}.lock")):
-        wanted, kept = committed / METRICS, folder / METRICS
-        if not kept.is_file() or kept.read_bytes() != wanted.read_bytes():
+        pairs = [(committed / name, folder / name) for name in (CONFIG, METRICS)]
+        if any(not kept.is_file() or kept.read_bytes() != wanted.read_bytes() for wanted, kept in pairs):
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(committed, folder, ignore=shutil.ignore_patterns(METRICS))
-            shutil.copy(wanted, kept)  # last: a folder without it is unfinished
+            shutil.copy(*pairs[-1])  # last: a folder without it is unfinished
     return folder
 
 
