@@ -16,17 +16,11 @@ from abcnb.files import write_atomically
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.runs import METRICS, load_run, write_json
-from abcnb.tasks import Task
 from abcnb.testsets import HARD_SAMPLES
 
-CELLS = [(name, length) for name in ("random", "hard") for length in (6, 12, 60)]
+CELLS = [(name, length) for name in ("random", "hard") for length in (3, 6, 12, 60)]  # 3 is a depth of lists
 FILES = (results.TABLES, results.DEVELOPMENT)
 TOLERANCE = 5e-4
-
-
-def hard_samples(task: Task) -> int:
-    """How many hard cases are asked for; a test set may have fewer."""
-    return 500 if task.in_rows else HARD_SAMPLES
 
 
 def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> tuple[int, list[str]]:
@@ -48,7 +42,7 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
         if not cells:
             disagreements.append(f"{name}: no committed row to compare with")
         for row in cells:
-            asked = hard_samples(data.task) if row.test_set == "hard" else row.samples
+            asked = HARD_SAMPLES if row.test_set == "hard" else row.samples
             (score,) = pipeline.evaluate(model, data, [row.length], asked, row.test_set)
             off = abs(score.wrong_digits - row.wrong_digits) / score.digits
             known, now = ((s.samples, s.correct, s.wrong_digits) for s in (row, score))
