@@ -23,8 +23,8 @@ from abcnb.study.fingerprint import fingerprint
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
-from abcnb.study.verification import hard_samples
 from abcnb.tasks import TASKS, get_task
+from abcnb.testsets import HARD_SAMPLES
 from abcnb.tokens import decode
 
 REPOSITORY = Path(__file__).parents[1]
@@ -50,9 +50,7 @@ def assert_reproduced(folder, row):
     """
     run = load_run(folder)
     data = run.experiment.data()
-    (score,) = abcnb.evaluate(
-        run.model(), data, [row.length], max(hard_samples(data.task), 1000 * (row.samples > 600)), "hard"
-    )
+    (score,) = abcnb.evaluate(run.model(), data, [row.length], HARD_SAMPLES, "hard")
     assert (score.samples, score.correct, score.digits) == (row.samples, row.correct, row.digits)
     if 2 * row.correct > row.samples:
         assert score.wrong_digits == row.wrong_digits
