@@ -17,8 +17,9 @@ DECIDING = (
     "rivals/rotary", "configs", "layers", "model", "attention", "calibration", "algorithm1", "lora", "files",
     "training", "decoding", "evaluation", "pipeline",
 )  # fmt: skip
-# Earlier code that gives the same numbers for every method that is still there.
-EQUAL = {"aefe30ffad85", "93686251e83d", "e0749abf596f", "bf430fc15655", "fa0c13312a8b"}
+# Earlier code that gives the same numbers for every method that is still there. Of 93686251e83d this holds for lines by
+# hand; its plain models, and so the development rows of `abc` with another tau, differ by rounding.
+EQUAL = {"aefe30ffad85", "93686251e83d", "bf430fc15655", "fa0c13312a8b"}
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 
 

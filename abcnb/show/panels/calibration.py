@@ -142,7 +142,8 @@ class CalibrationPanel(Panel):
             text = self.text or self._said
             frames[key].append({"name": f"{value:g}", "png": _small(self.maps.value), "text": text})
         self.mode.value, self.tau.value, self.kappa_cross.value = before
-        return jinja2.Template(PAGE.read_text(encoding="utf-8")).render(frames=frames)
+        start = min(range(len(TAUS)), key=lambda n: abs(TAUS[n] - self.tau.value))
+        return jinja2.Template(PAGE.read_text(encoding="utf-8")).render(frames=frames, start=start)
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         return super()._repr_mimebundle_(**kwargs) | {PANEL_MIME: self._fragment}
