@@ -94,7 +94,7 @@ def test_the_panel_answers_on_the_page_without_a_network(report, open_page):
 
     for name in ("τ (the rule)", "κ (Algorithm 1)"):
         panel.get_by_label(name).focus()
-        change_after(page, shown, lambda: page.keyboard.press("ArrowLeft"))
+        change_after(page, shown, lambda: page.keyboard.press("ArrowRight"))
     assert complaints == []
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
