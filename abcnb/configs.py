@@ -146,7 +146,6 @@ class TrainingConfig:
         validate_every: steps between validations.
         validation_samples: held-out samples in each.
         precision: `fp32`, `bf16` (autocast), or `auto`: bf16 on CUDA, fp32 elsewhere.
-        compile: run the model through `torch.compile`; on a CPU it was measured not to pay.
     """
 
     steps: int = 1500
@@ -158,7 +157,6 @@ class TrainingConfig:
     validate_every: int = 100
     validation_samples: int = 1000
     precision: str = "auto"
-    compile: bool = False
 
     def __post_init__(self):
         check_types(self)

@@ -7,11 +7,12 @@ Source: paper, appendix B (accurate if and only if the output exactly matches th
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
+from scipy.special import betaincinv
 
 from abcnb.decoding import predictions_in_chunks, why_not_along_lines
 from abcnb.digits import Operands
@@ -84,28 +85,17 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[f
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The exact 95% interval of a proportion, for few trials, such as seeds (the sums overflow beyond a thousand).
+    """The exact 95% interval of a proportion, for few trials, such as seeds.
 
     Its ends are the proportions with which so many successes or more, and so many or fewer, have a chance of 2.5%.
 
     Source: Clopper and Pearson 1934.
     """
     _check_proportion(successes, trials)
-
-    def chance(counts: range, p: float) -> float:
-        return math.fsum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in counts)
-
-    def solve(is_below: Callable[[float], bool]) -> float:
-        low, high = 0.0, 1.0
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (middle, high) if is_below(middle) else (low, middle)
-        return low
-
-    or_more, or_fewer = range(successes, trials + 1), range(successes + 1)
-    low = solve(lambda p: chance(or_more, p) < 0.025) if successes else 0.0
-    high = solve(lambda p: chance(or_fewer, p) > 0.025) if successes < trials else 1.0
-    return low, high
+    failures = trials - successes
+    low = betaincinv(successes, failures + 1, 0.025) if successes else 0.0
+    high = betaincinv(successes + 1, failures, 0.975) if failures else 1.0
+    return float(low), float(high)
 
 
 def _check_proportion(successes: int, trials: int) -> None:

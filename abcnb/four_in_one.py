@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from abcnb.arithmetic import Addition
 from abcnb.digits import Operands
 from abcnb.tasks import Task, get_task, register
-from abcnb.testsets import test_cases, total
+from abcnb.testsets import test_cases
 from abcnb.tokens import IDS, on_device
 
 SIGNS = {"successor": ">", "addition": "+", "parity": "%", "n-by-1": "*"}
@@ -68,9 +68,6 @@ class FourInOne(Addition):
         share = max(1, samples // len(self.parts))
         cases = {name: test_cases(get_task(name), length, share, test_set) for name in self.parts}
         return {f"{name}, {kind}": self.of(name, found) for name in cases for kind, found in cases[name].items()}
-
-    def count_random(self, length: int, samples: int) -> int:
-        return total(self.cases("random", length, samples))
 
     def joined(self, part: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Operands:
         """Samples of two numbers each, of which their tasks take what they need.

@@ -8,7 +8,6 @@ Source: Vaswani et al. 2017; paper, appendix B (sizes).
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -190,7 +189,7 @@ class Transformer(nn.Module):
         """Teacher-forced logits, [batch, steps, vocabulary]: step i predicts target i from targets before it."""
         stream, tokens = self.stream_of(batch.stream), self.sequence(batch)
         columns = Columns(stream, torch.arange(tokens.shape[1], device=tokens.device))
-        draw = self._draw(stream, len(tokens)) if self.training else 0
+        draw = self.positions.draw(stream, len(tokens)) if self.training else 0
         gathers = self.gathers and recording is None
         kept = not self.positions.biased
         biases = self._kept(columns, gathers) if kept else self.biases_of(columns.index, columns)
@@ -226,9 +225,6 @@ class Transformer(nn.Module):
                 self._known_biases[key] = made or self.biases_of(columns.index, columns)
         return self._known_biases[key]
 
-    def _draw(self, stream: Stream, batch: int) -> int | torch.Tensor:
-        return self.positions.draw(stream, batch)
-
 
 def sums_of(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.Tensor]:
     """The sums of two lists of biases, each of them empty, one for all layers, or one for each layer."""
@@ -237,14 +233,3 @@ def sums_of(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.
     count = max(len(some), len(others))
     pairs = zip(some * (count // len(some)), others * (count // len(others)), strict=True)
     return [one + other for one, other in pairs]
-
-
-def compiled(model: Transformer, mode: str = "default") -> Callable[[Batch], torch.Tensor]:
-    """A model through `torch.compile`, except for what must stay Python.
-
-    Those are what a batch draws at random for its positions, and the biases without parameters, which would be made
-    anew at every step.
-    """
-    model._draw = torch.compiler.disable(model._draw)
-    model._kept = torch.compiler.disable(model._kept)
-    return torch.compile(model, mode=mode)

@@ -21,7 +21,7 @@ from abcnb.coordinates import Segment, Stream, in_rows
 from abcnb.digits import Operands, length_of, propagate_carries
 from abcnb.row_numbers import RowSampler, row_cases
 from abcnb.tasks import Batch, Task, register
-from abcnb.testsets import seeded_generator, total
+from abcnb.testsets import seeded_generator
 from abcnb.tokens import DIGITS, END_ID, EQUALS_ID, IDS, on_device
 
 TRAIN_LENGTH = 6  # digits of the longest operand, and the most terms, that are ever trained on
@@ -89,9 +89,6 @@ class RowTask(Task):
     def cases(self, test_set, length, samples):
         return row_cases(self, length, samples, test_set, seeded_generator(self, length, test_set))
 
-    def count_random(self, length, samples):
-        return total(self.cases("random", length, samples))
-
     def largest_stream(self, width, form="natural", terms=0):
         return self.stream(self.largest_shape(width, terms), form)
 
@@ -145,41 +142,8 @@ class RowTask(Task):
         joined[:, -1] = EQUALS_ID
         return joined
 
-    def parse(self, text: str) -> Operands:
-        """Operands typed by a person, as digits of batch 1.
-
-        Raises:
-            ValueError: not the task's syntax, or a digit that its base does not have.
-        """
-        texts, alphabet = text.replace(" ", "").lower().split(self.symbol), DIGITS[: self.base]
-        if not self._is_possible(texts) or any(not part or set(part) - set(alphabet) for part in texts):
-            raise ValueError(
-                f"expected {self.syntax} with digits {alphabet[0]} to {alphabet[-1]}, got {text[:60]!r}"
-            )
-        digits = [[DIGITS.index(character) for character in reversed(part)] for part in texts]
-        return self.shaped(tuple(torch.tensor([part]) for part in digits))
-
-    def from_numbers(self, samples: list[list[int]], lengths: list[int]) -> Operands:
-        """Operands of Python integers, [samples][operands], with at least so many digits each."""
-        return self.shaped(tuple(self._digits([s[i] for s in samples], n) for i, n in enumerate(lengths)))
-
-    def shaped(self, operands: Operands) -> Operands:
-        """Operands that have their own digits, padded to what the task's shape asks for."""
+    def shaped(self, operands):
         return operands
-
-    def _is_possible(self, texts: list[str]) -> bool:
-        return len(texts) >= 2
-
-    def _digits(self, numbers: list[int], width: int) -> torch.Tensor:
-        """[numbers, width] digits of Python integers of any size."""
-        rows = []
-        for number in numbers:
-            row = []
-            for _ in range(width):
-                number, digit = divmod(number, self.base)
-                row.append(digit)
-            rows.append(row)
-        return torch.tensor(rows, dtype=torch.long)
 
     def widened(self, operands: Operands, width: int) -> Operands:
         """The operands as they are: their shape is the input's own."""
@@ -256,9 +220,6 @@ class Multiplication(RowTask):
         _, sums = self.rows_of(a, b)
         return torch.cat([sums[:, :-1, 0], sums[:, -1]], dim=1)
 
-    def _is_possible(self, texts):
-        return len(texts) == 2
-
     def read(self, output: str) -> str:
         sums = [row[:-1] for row in self.split_rows(output)[1::2]]
         answer = "".join(row[:1] for row in sums[:-1]) + (sums[-1] if sums else "")
@@ -328,6 +289,11 @@ class ManyAddition(RowTask):
     def syntax(self) -> str:
         """How a person writes an input."""
         return "NUMBER+NUMBER+…"
+
+    def _split(self, text):
+        if self.symbol not in text:
+            raise ValueError(f"expected {self.syntax}, got {text[:60]!r}")
+        return text.split(self.symbol)
 
     def read(self, output: str) -> str:
         rows = self.split_rows(output)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from abcnb.coordinates import Stream, of_number, written_before
 from abcnb.digits import Operands, digits_of, length_of
 from abcnb.numbers import LARGEST, Sampler, smallest_width
-from abcnb.testsets import TEST_SETS, count_random
+from abcnb.testsets import TEST_SETS
 from abcnb.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
 
 
@@ -152,10 +152,6 @@ class Task:
         """Operands of each kind of a test set, as digits, units first; at most so many samples over all kinds."""
         return TEST_SETS[test_set](self, length, samples)
 
-    def count_random(self, length: int, samples: int) -> int:
-        """How many samples the `random` test set has of a length."""
-        return count_random(self, length, samples)
-
     def training_width(self, numbers: str) -> int:
         """The width that training takes where none is asked for: room for every operand and result."""
         return max(self.train_length + self.spare, smallest_width(self, numbers))
@@ -250,28 +246,27 @@ class Task:
         return Batch(self.source(operands, form), target, self.stream_of(operands, form))
 
     def parse(self, text: str) -> Operands:
-        """Operands typed by a person, as digits of batch 1, padded one digit beyond the longest.
+        """Operands typed by a person, as digits of batch 1, `shaped`.
 
         Raises:
             ValueError: not the task's syntax, or a digit that its base does not have.
         """
-        texts = self._split(text.replace(" ", ""))
-        alphabet = DIGITS[: self.base]
+        texts, alphabet = self._split(text.replace(" ", "").lower()), DIGITS[: self.base]
         for operand in texts:
-            wrong = sorted(set(operand.lower()) - set(alphabet))
+            wrong = sorted(set(operand) - set(alphabet))
             if wrong or not operand:
                 got = f"the character {wrong[0]!r}" if wrong else "nothing"
                 raise ValueError(
-                    f"expected {self.syntax} with digits {alphabet[0]} to {alphabet[-1]}, got {got} in {text!r}"
+                    f"expected {self.syntax} with digits {alphabet[0]} to {alphabet[-1]}, got {got} in {text[:60]!r}"
                 )
-        width = max(len(operand) for operand in texts) + self.spare
-        widths = self.widths(width)
-        if len(texts) == 2 and widths[1] < len(texts[1]):
+        if self.second_is_digit and len(texts[1]) > 1:
             raise ValueError(f"expected a single-digit second operand, got {texts[1]!r} in {text!r}")
-        return tuple(
-            torch.tensor([[alphabet.index(c) for c in reversed(operand.lower().rjust(w, "0"))]])
-            for operand, w in zip(texts, widths, strict=True)
-        )
+        return self.shaped(tuple(torch.tensor([[alphabet.index(c) for c in reversed(part)]]) for part in texts))
+
+    def shaped(self, operands: Operands) -> Operands:
+        """Operands that have their own digits, padded to what a sample of the task has."""
+        widths = self.widths(max(operand.shape[1] for operand in operands) + self.spare)
+        return tuple(F.pad(a, (0, w - a.shape[1])) for a, w in zip(operands, widths, strict=True))
 
     def widened(self, operands: Operands, width: int) -> Operands:
         """Operands padded with zeros to at least `width` digits, each [batch, digits]; own lengths stay as they are."""
@@ -294,7 +289,7 @@ class Task:
             return [text.removeprefix(self.symbol)]
         parts = text.split(self.symbol)
         if len(parts) != 2:
-            raise ValueError(f"expected {self.syntax}, got {text!r}")
+            raise ValueError(f"expected {self.syntax}, got {text[:60]!r}")
         return parts
 
     def read(self, output: str) -> str:

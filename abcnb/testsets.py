@@ -85,13 +85,6 @@ def random_operands(task: "Task", length: int, samples: int = 10_000) -> Operand
         rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
 
 
-def count_random(task: "Task", length: int, samples: int) -> int:
-    """How many samples `random_operands` returns, without making them where that is known."""
-    if _numbers_are_few(task, length):
-        return len(random_operands(task, length, samples)[0])
-    return _most_samples(task, length, samples)
-
-
 def _most_samples(task: "Task", length: int, samples: int) -> int:
     if length > MANY:
         return samples
@@ -346,11 +339,4 @@ def test_cases(task: "Task", length: int, samples: int, test_set: str) -> dict[s
 @lru_cache(maxsize=4096)
 def sample_count(task: "Task", length: int, samples: int, test_set: str) -> int:
     """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
-    if test_set == "random":
-        return task.count_random(length, samples)
-    return total(test_cases(task, length, samples, test_set))
-
-
-def total(cases: dict[str, Operands]) -> int:
-    """Samples of all kinds."""
-    return sum(len(operands[0]) for operands in cases.values())
+    return sum(len(operands[0]) for operands in test_cases(task, length, samples, test_set).values())

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from abcnb.configs import TrainingConfig
 from abcnb.evaluation import wrong_tokens
 from abcnb.files import Checkpoint, Progress
-from abcnb.model import Transformer, compiled
+from abcnb.model import Transformer
 from abcnb.tasks import Batch
 from abcnb.training_data import TrainingData, generator_for
 
@@ -107,7 +107,6 @@ def train(
     device = model.device
     generator = torch.Generator(device=device).manual_seed(seed)
     optimizer = optimizer_of(model, config)
-    forward = compiled(model) if config.compile else model
     validation = data.validation(config.validation_samples, generator_for("validation", seed, device))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         seed_dropout(seed, device)
@@ -127,7 +126,7 @@ def train(
             while step < config.steps:
                 model.train()
                 batch = data.train(config.batch_size, generator)
-                loss = training_step(forward, optimizer, batch, config, step)
+                loss = training_step(model, optimizer, batch, config, step)
                 step += 1
                 bar.update()
                 validated = step % config.validate_every == 0 or step == config.steps

@@ -9,7 +9,7 @@ from abcnb.row_numbers import RowSampler
 from abcnb.rows import ManyAddition, Multiplication
 from abcnb.tasks import get_task
 from abcnb.testsets import test_cases as cases_of
-from abcnb.tokens import decode
+from abcnb.tokens import DIGITS, decode
 from abcnb.training_data import TrainingData
 from tests.little import one_sequence
 
@@ -41,8 +41,7 @@ numbers = st.integers(0, 10**30)
 @given(a=numbers, b=numbers, base=st.sampled_from([2, 3, 10, 16]))
 def test_products_agree_with_python(a, b, base):
     task = get_task("multiplication", base)
-    lengths = [max(1, len(digits(n, base))) for n in (a, b)]
-    operands = task.from_numbers([[a, b]], lengths)
+    operands = task.parse(f"{written(a, base)}*{written(b, base)}")
     batch = task.batch(operands)
     assert int(task.read(decode(batch.target[0])), base) == a * b
     products, sums = (rows[0] for rows in task.rows_of(*operands))
@@ -58,7 +57,7 @@ def test_products_agree_with_python(a, b, base):
 @given(terms=st.lists(numbers, min_size=2, max_size=12), base=st.sampled_from([2, 10, 16]))
 def test_sums_agree_with_python(terms, base):
     task = get_task("many-addition", base)
-    operands = task.from_numbers([terms], [len(digits(n, base)) for n in terms])
+    operands = task.parse("+".join(written(n, base) for n in terms))
     batch = task.batch(operands)
     assert int(task.read(decode(batch.target[0])), base) == sum(terms)
     (rows,) = task.rows_of(*operands)
@@ -66,12 +65,12 @@ def test_sums_agree_with_python(terms, base):
     assert number_of(task.label(*operands)[0], base) == sum(terms)
 
 
-def digits(number, base):
-    found = []
-    while number or not found:
+def written(number, base):
+    text = ""
+    while number or not text:
         number, digit = divmod(number, base)
-        found.append(digit)
-    return found
+        text = DIGITS[digit] + text
+    return text
 
 
 def number_of(row, base):
@@ -232,7 +231,7 @@ def test_hard_cases_by_hand():
 
 @pytest.mark.parametrize(("task", "text"), [(PRODUCT, "12"), (PRODUCT, "1*2*3"), (SUM, "1+"), (SUM, "1+2a")])
 def test_bad_input_is_refused(task, text):
-    with pytest.raises(ValueError, match=r"expected NUMBER.* with digits 0 to 9, got"):
+    with pytest.raises(ValueError, match="expected NUMBER"):
         task.parse(text)
 
 

@@ -11,10 +11,10 @@ PAPER = experiment("successor", "abc-paper", "smoke")
 def test_settings_reach_nested_configs():
     wanted = with_settings(
         experiment("addition", "abc-paper", "smoke"),
-        ["training.steps=7", "training.learning_rate=0.5e-3", "training.compile=true", "train_numbers=carry",
+        ["training.steps=7", "training.learning_rate=0.5e-3", "train_numbers=carry",
          "algorithm1.directions_cross=(-1, 1)", "algorithm1.kappa_cross=3", "interpolation.training.steps=9"],
     )  # fmt: skip
-    assert (wanted.training.steps, wanted.training.learning_rate, wanted.training.compile) == (7, 5e-4, True)
+    assert (wanted.training.steps, wanted.training.learning_rate) == (7, 5e-4)
     assert wanted.train_numbers == "carry" and wanted.interpolation.train_numbers == "even"
     assert wanted.algorithm1.directions_cross == (-1, 1) and wanted.algorithm1.kappa_cross == 3.0
     assert wanted.interpolation.training.steps == 9
@@ -48,7 +48,7 @@ def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setti
         ("training.steps=many", "expected int for training.steps, got 'many'"),
         ("training.steps=1.5", "expected int for training.steps, got '1.5'"),
         ("training.learning_rate=fast", "expected float for training.learning_rate, got 'fast'"),
-        ("training.compile=1", "expected true or false for training.compile, got '1'"),
+        ("model.own_bias_per_layer=1", "expected true or false for model.own_bias_per_layer, got '1'"),
         ("training=3", "expected a key with a single value such as training.steps, got 'training'"),
         ("training.steps.x=3", "expected a key among steps, .*, got 'training.steps.x'"),
         ("window.w=2", "expected a key that this method has, got 'window.w': it has no window"),

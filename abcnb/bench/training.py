@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from abcnb.machine import hardware
-from abcnb.model import compiled
 from abcnb.positions import sinusoid
 from abcnb.study.cost import forward_flops
 from abcnb.study.experiments import Experiment
@@ -80,24 +79,16 @@ def step_flops(e: Experiment) -> int:
 
 
 def bench_step(e: Experiment, device: torch.device, steps: int = 20) -> list[str]:
-    """Steps per second, eager, as `torch.nn.TransformerDecoder`, and on a GPU compiled; shares of the matrix rate."""
+    """Steps per second and shares of the matrix rate, beside those of `torch.nn.TransformerDecoder`."""
 
-    def built() -> nn.Module:
-        return new_model(e, written_biases(e)).to(device).train()
-
-    forms = {"eager": built(), "torch.nn.TransformerDecoder": TorchDecoder(e).to(device).train()}
-    if device.type == "cuda":
-        rate = matrix_rate(device, torch.bfloat16, 8192)
-        forms["torch.compile"] = compiled(built())
-        forms["torch.compile with CUDA graphs"] = compiled(built(), mode="reduce-overhead")
-    else:
-        rate = matrix_rate(device)
+    forms = {"ours": new_model(e, written_biases(e)), "torch.nn.TransformerDecoder": TorchDecoder(e)}
+    rate = matrix_rate(device, torch.bfloat16, 8192) if device.type == "cuda" else matrix_rate(device)
     lines = [
         f"training step, {e.task} {e.method}, preset {e.preset}, batch {e.training.batch_size}, width "
         f"{e.train_width}; matrix products at {rate / 1e12:.2f} TFLOP/s"
     ]
     for name, form in forms.items():
-        taken = seconds(step_of(form, e, device), device, steps)
+        taken = seconds(step_of(form.to(device).train(), e, device), device, steps)
         share = 100 * step_flops(e) / taken / rate
         lines.append(f"  {name}: {1 / taken:.1f} steps/s, {share:.0f}% of the matrix rate")
     return lines
