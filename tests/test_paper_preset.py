@@ -3,13 +3,10 @@
 import math
 
 import pytest
-import torch
 
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
-from abcnb.training import train
 
 REDUCED = [
     "training.steps=2", "training.batch_size=4", "training.validation_samples=4", "training.warmup_steps=1",
