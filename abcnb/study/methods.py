@@ -45,6 +45,7 @@ STEPS = {
         "": Steps(1000, 2500),
     },
 }
+OF_LINES = ("by-hand", "calibrated")  # biases of one line a head, in models without positions
 STEPS_WITH_LINES = {"encoder-decoder": 800, "one stream": 1500, "rows": 2500}  # the same for every task
 # What models in rows are trained on, except the plain one, which has the task's `for_plain`.
 IN_ROWS = {"multiplication": {"width": 6}, "many-addition": {"width": 6, "train_numbers": "repeated"}}
@@ -152,7 +153,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         parts["lora"] = LoRAConfig() if chosen.adapts else None
     model = ModelConfig(
         decoder_layers=2,
-        heads=HEADS_WITH_LINES if chosen.bias == "calibrated" else PLAIN.heads,
+        heads=HEADS_WITH_LINES if chosen.bias in OF_LINES else PLAIN.heads,
         position=position_of(task, method, preset),
         architecture="encoder-decoder" if where == "encoder-decoder" else "decoder-only",
     )
@@ -174,7 +175,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
 
 def _role(method: str, where: str) -> str:
     """Which steps a method takes: those of `Steps`, or `lines`."""
-    if METHODS[method].bias in ("by-hand", "calibrated"):
+    if METHODS[method].bias in OF_LINES:
         return "lines"
     if where == "encoder-decoder":
         return "published" if METHODS[method].bias == "window" else "plain"
@@ -189,7 +190,7 @@ def _trained_on(task: str, method: str, where: str) -> dict:
         return for_plain if method == "vanilla" else IN_ROWS.get(task, {})
     # Several widths: without them nothing tells a scheme that distances grow, and a line counted from the other
     # end of a number is as good as one counted from the units.
-    if method == "abc" or (where == "one stream" and _role(method, where) == "published"):
+    if METHODS[method].bias in OF_LINES or (where == "one stream" and _role(method, where) == "published"):
         return {"train_numbers": "bucketed"}
     if where == "one stream":
         return {}
@@ -204,7 +205,9 @@ def _smoke(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
     training = TrainingConfig(
         steps=20, batch_size=32, learning_rate=3e-3, warmup_steps=5, validate_every=10, validation_samples=64
     )
-    changed = {"train_numbers": "even"} if where == "encoder-decoder" and method != "abc" else {}
+    changed = {}
+    if where == "encoder-decoder" and _role(method, where) != "lines":
+        changed = {"train_numbers": "even"}
     if where == "rows":
         changed = {"width": min(3, get_task(task).train_length), "terms": 0}
     if METHODS[method].bias == "calibrated":
