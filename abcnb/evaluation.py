@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from scipy.special import betaincinv
 
 from abcnb.decoding import predictions_in_chunks, why_not_along_lines
 from abcnb.digits import Operands
@@ -91,6 +90,8 @@ def exact_interval(successes: int, trials: int) -> tuple[float, float]:
 
     Source: Clopper and Pearson 1934.
     """
+    from scipy.special import betaincinv  # here, since it takes a while to load
+
     _check_proportion(successes, trials)
     failures = trials - successes
     low = betaincinv(successes, failures + 1, 0.025) if successes else 0.0

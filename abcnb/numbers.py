@@ -46,9 +46,10 @@ def split_numbers() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def numbers_of_length(numbers: torch.Tensor, length: int, base: int) -> torch.Tensor:
-    """The numbers with exactly `length` digits in the base; zero has one digit."""
-    low = 0 if length == 1 else base ** (length - 1)
-    return numbers[(numbers >= low) & (numbers < base**length)]
+    """Those of sorted numbers that have exactly `length` digits in the base; zero has one digit."""
+    ends = torch.tensor([0 if length == 1 else base ** (length - 1), base**length], device=numbers.device)
+    first, last = torch.searchsorted(numbers, ends).tolist()
+    return numbers[first:last]
 
 
 def smallest_width(task: "Task", kind: str) -> int:
@@ -92,18 +93,17 @@ class Sampler:
         self.task, self.kind, self.width, self.held_out = task, kind, width, held_out
         self.alike = kind == "bucketed" or not task.spare  # all samples of a batch have one length
         numbers = split_numbers()[held_out]
-        numbers = numbers[numbers >= task.minimum].to(device)
+        numbers = numbers[int(torch.searchsorted(numbers, task.minimum)) :]
+        counts = [len(numbers)]
         if kind != "uniform":
-            by_length = [numbers_of_length(numbers, n + 1, task.base) for n in range(task.train_length)]
-            by_length = [group for group in by_length if len(group)]
-            numbers = torch.cat(by_length)
-            self.counts = torch.tensor([len(group) for group in by_length], device=device)
-        else:
-            self.counts = torch.tensor([len(numbers)], device=device)
+            counts = [len(numbers_of_length(numbers, n + 1, task.base)) for n in range(task.train_length)]
+            counts = [count for count in counts if count]
+        self.counts = torch.tensor(counts, device=device)
         self.starts = self.counts.cumsum(0) - self.counts
-        self.numbers = numbers
-        self.known = torch.zeros(LARGEST + 1, dtype=torch.bool, device=device)
-        self.known[numbers] = True
+        self.numbers = numbers[: sum(counts)].to(device)
+        if kind == "carry":
+            self.known = torch.zeros(LARGEST + 1, dtype=torch.bool, device=device)
+            self.known[self.numbers] = True
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
         """`batch` operands as digits, units first, each [batch, width]."""

@@ -82,7 +82,7 @@ def test_forms_are_compared_in_steps_per_second_and_in_shares_of_the_matrix_rate
     taken = iter([0.5, 2.0])
     monkeypatch.setattr(training, "seconds", lambda work, device, repeats: work() is not None and next(taken))
     assert bench_step(e, CPU, 1)[1:] == [
-        "  eager: 2.0 steps/s, 50% of the matrix rate",
+        "  ours: 2.0 steps/s, 50% of the matrix rate",
         "  torch.nn.TransformerDecoder: 0.5 steps/s, 12% of the matrix rate",
     ]
 

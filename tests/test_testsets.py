@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abcnb import testsets
 from abcnb.digits import length_of
 from abcnb.numbers import split_numbers
 from abcnb.tasks import TASKS, get_task
@@ -152,10 +153,11 @@ def test_impossible_test_sets(length, samples):
         random_operands(get_task("addition"), length, samples)
 
 
-def test_no_base_is_asked_for_more_numbers_than_it_has():
-    """2^20 numbers have exactly 21 bits: asking for more must not draw for ever."""
-    assert len(random_operands(get_task("successor", 2), 21, 2_000_000)[0]) == 2**20
-    assert len(random_operands(get_task("successor"), 7, 10_000)[0]) == 10_000
+def test_no_base_is_asked_for_more_numbers_than_it_has(monkeypatch):
+    """Where they are not listed: 64 numbers have exactly seven bits, and asking for more must not draw for ever."""
+    monkeypatch.setattr(testsets, "LARGEST", 100)
+    assert len(random_operands(get_task("successor", 2), 7, 1000)[0]) == 64
+    assert len(random_operands(get_task("n-by-1", 3), 5, 1000)[0]) == 2 * 3**4 * 3
 
 
 # Hard cases
