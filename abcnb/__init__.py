@@ -1,20 +1,22 @@
 """abcnb: small Transformers that learn arithmetic and generalize in length.
 
-The idea is four functions (`pipeline`): interpolate, calibrate, retrain, evaluate. Modules of this folder are the core:
-they know nothing of files of results (`study`) or of what is shown (`show`). Each states its subject in its first line.
+The idea is four functions (`pipeline`): interpolate, calibrate, retrain, evaluate. Rooms below it are the core, each
+knowing those before it alone: `machine`, `lines`, `tasks`, `model`. Beside it stand `rivals` (position schemes of other
+papers) and `yours` (lines in other models), above it `study` (what was run), `show` (what is seen) and `bench`.
 """
 
 from typing import TYPE_CHECKING
 
-from abcnb import four_in_one, nested, rivals  # noqa: F401  they register tasks and position schemes
-from abcnb.calibration import Calibration
-from abcnb.configs import ModelConfig, TrainingConfig
-from abcnb.evaluation import Score
-from abcnb.lines import Line, LineBias, windows
-from abcnb.model import Transformer
+from abcnb import rivals  # noqa: F401  it registers position schemes
+from abcnb.lines.calibration import Calibration
+from abcnb.lines.line import Line, LineBias, windows
+from abcnb.model.configs import ModelConfig, TrainingConfig
+from abcnb.model.evaluation import Score
+from abcnb.model.transformer import Transformer
 from abcnb.pipeline import calibrate, evaluate, interpolate, lines_by_hand, retrain
-from abcnb.tasks import get_task
-from abcnb.training_data import TrainingData
+from abcnb.tasks import four_in_one, nested  # noqa: F401  they register tasks
+from abcnb.tasks.task import get_task
+from abcnb.tasks.training_data import TrainingData
 
 if TYPE_CHECKING:
     from pathlib import Path

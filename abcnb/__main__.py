@@ -11,9 +11,9 @@ from typing import Annotated
 import torch
 import typer
 
-from abcnb.evaluation import evaluate_kinds, percent, wrong_by_step
-from abcnb.files import write_atomically
-from abcnb.machine import pick_device
+from abcnb.machine.devices import pick_device
+from abcnb.machine.files import write_atomically
+from abcnb.model.evaluation import evaluate_kinds, percent, wrong_by_step
 from abcnb.study import results, tables, views
 from abcnb.study.configurations import methods_page, resolved
 from abcnb.study.engines import open_engine
@@ -29,8 +29,8 @@ from abcnb.study.settings import with_settings
 from abcnb.study.store import REPORTS, commit_run
 from abcnb.study.sweep import read_sweep
 from abcnb.study.verification import stamp_rows, verify
-from abcnb.tasks import TASKS
-from abcnb.testsets import TEST_SETS
+from abcnb.tasks.task import TASKS
+from abcnb.tasks.testsets import TEST_SETS
 
 app = typer.Typer(
     add_completion=False,

@@ -18,19 +18,19 @@ from dataclasses import replace
 
 import torch
 
-from abcnb import evaluation
-from abcnb.attention import average_attention
-from abcnb.biases import NO_BIASES, Biases, own_token_first
-from abcnb.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
-from abcnb.configs import ModelConfig
-from abcnb.evaluation import Score
-from abcnb.lines import by_hand
-from abcnb.lora import LoRAConfig, add_adapters, is_adapted
-from abcnb.machine import check_model, check_training
-from abcnb.model import Transformer
-from abcnb.tasks import Task
-from abcnb.training import TrainingConfig, train
-from abcnb.training_data import TrainingData, generator_for
+from abcnb.lines.biases import NO_BIASES, Biases, own_token_first
+from abcnb.lines.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
+from abcnb.lines.line import by_hand
+from abcnb.model import evaluation
+from abcnb.model.attention import average_attention
+from abcnb.model.configs import ModelConfig
+from abcnb.model.evaluation import Score
+from abcnb.model.lora import LoRAConfig, add_adapters, is_adapted
+from abcnb.model.memory import check_model, check_training
+from abcnb.model.training import TrainingConfig, train
+from abcnb.model.transformer import Transformer
+from abcnb.tasks.task import Task
+from abcnb.tasks.training_data import TrainingData, generator_for
 
 # What is calibrated. What is retrained has no positions, and more heads, since each has one line; where steps are of
 # several kinds, it is told which.
@@ -279,7 +279,7 @@ def evaluate(
         data: what it was trained on: its task, form and width.
         lengths: of the operands, in digits; one or several.
         samples: at most this many per length, split evenly among the kinds of a test set, at least one of each.
-        test_set: `random`, `hard`, `unequal` or `padded` (`abcnb.testsets`).
+        test_set: `random`, `hard`, `unequal` or `padded` (`abcnb.tasks.testsets`).
 
     Returns:
         One `Score` for each length: samples, how many are exact, and how many output tokens are wrong (its digits are

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from abcnb.model.training import TrainingConfig, train
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
-from abcnb.training import TrainingConfig, train
 
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
@@ -87,7 +87,7 @@ def run_python():
 @pytest.fixture
 def small_machine(monkeypatch):
     """A machine of 16 GB, whatever this one has."""
-    monkeypatch.setattr("abcnb.machine.memory_of", lambda device: 16e9)
+    monkeypatch.setattr("abcnb.machine.devices.memory_of", lambda device: 16e9)
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from abcnb.configs import SCHEMES
+from abcnb.model.configs import SCHEMES
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.tasks import TASKS
-from abcnb.tokens import EQUALS_ID
+from abcnb.tasks.task import TASKS
+from abcnb.tasks.tokens import EQUALS_ID
 
 # Tasks whose output is one number, which models of both architectures learn; the others write rows.
 ONE_ROW = [name for name, task in TASKS.items() if not task.in_rows]

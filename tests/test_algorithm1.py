@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.algorithm1 import Algorithm1Config, MatrixLines, calibrate_matrix
-from abcnb.coordinates import of_number
+from abcnb.lines.algorithm1 import Algorithm1Config, MatrixLines, calibrate_matrix
+from abcnb.lines.coordinates import of_number
 from tests.plain_loops import algorithm_1
 
 DIRECTIONS = st.lists(st.integers(-2, 2), min_size=1, max_size=3, unique=True).map(tuple)

@@ -30,7 +30,7 @@ WANTED = with_settings(experiment("successor", "abc", "smoke"), LONGER)
 TRAINING = f"""
 import sys, torch; torch.set_num_threads(1)
 from pathlib import Path
-from abcnb import training
+from abcnb.model import training
 from abcnb.study.methods import experiment
 from abcnb.study.fitting import fit
 from abcnb.study.settings import with_settings

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from abcnb.attention import by_distance, reading, record, share_on_place
-from abcnb.biases import NO_BIASES, Biases
-from abcnb.lines import windows
+from abcnb.lines.biases import NO_BIASES, Biases
+from abcnb.lines.line import windows
+from abcnb.model.attention import by_distance, reading, record, share_on_place
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
-from abcnb.tasks import get_task
-from abcnb.testsets import random_operands
+from abcnb.tasks.task import get_task
+from abcnb.tasks.testsets import random_operands
 
 
 def test_the_share_adds_up_the_operands():

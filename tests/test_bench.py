@@ -5,10 +5,10 @@ import torch
 
 from abcnb.bench import evaluation, training
 from abcnb.bench.training import bench_gpu, bench_step, matrix_rate, seconds, step_flops, step_of
+from abcnb.model.training import train
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
-from abcnb.training import train
 
 CPU = torch.device("cpu")
 REDUCED = [

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.biases import causal, own_token_first
-from abcnb.configs import CROSS_DISTANCES
-from abcnb.coordinates import NO_PLACE, Columns
+from abcnb.lines.biases import causal, own_token_first
+from abcnb.lines.coordinates import NO_PLACE, Columns
+from abcnb.model.configs import CROSS_DISTANCES
 from abcnb.rivals.distances import ALiBi, FireBias, KerpleBias, RelativeKeys, T5Bias, coordinates
-from abcnb.tasks import get_task
+from abcnb.tasks.task import get_task
 
 
 def source_of(task, width, form="natural"):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from abcnb.calibration import TAU, AveragedAttention, calibrate_attention, candidates, lines_of_heads
-from abcnb.coordinates import in_one
-from abcnb.lines import Line
-from abcnb.tasks import get_task
+from abcnb.lines.calibration import TAU, AveragedAttention, calibrate_attention, candidates, lines_of_heads
+from abcnb.lines.coordinates import in_one
+from abcnb.lines.line import Line
+from abcnb.tasks.task import get_task
 
 WIDTH, HEADS, LAYERS = 7, 8, 2
 PLACE = ("place",)

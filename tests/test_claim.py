@@ -14,18 +14,18 @@ import pytest
 import torch
 
 import abcnb
-import abcnb.arithmetic
-import abcnb.positions
-import abcnb.rows
-from abcnb.evaluation import percent
+import abcnb.model.positions
+import abcnb.tasks.arithmetic
+import abcnb.tasks.rows
+from abcnb.model.evaluation import percent
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
-from abcnb.tasks import TASKS, get_task
-from abcnb.testsets import HARD_SAMPLES
-from abcnb.tokens import decode
+from abcnb.tasks.task import TASKS, get_task
+from abcnb.tasks.testsets import HARD_SAMPLES
+from abcnb.tasks.tokens import decode
 
 REPOSITORY = Path(__file__).parents[1]
 MODELS = sorted(folder for folder in (REPOSITORY / "reports" / "models").iterdir() if folder.is_dir())
@@ -173,7 +173,7 @@ def test_the_program_of_the_readme_generalizes_from_six_digits(seed):
 
 def test_the_tasks_and_the_scheme_of_the_page_on_adding_them_are_classes_that_work(tmp_path):
     task, string, two_back, in_rows, scheme = python_of("reports/extending.md")
-    tasks = dict(vars(abcnb.arithmetic))
+    tasks = dict(vars(abcnb.tasks.arithmetic))
     exec(string, tasks)
     try:
         found = get_task("reversal")
@@ -188,7 +188,7 @@ def test_the_tasks_and_the_scheme_of_the_page_on_adding_them_are_classes_that_wo
         assert ("a", (-2,)) in tasks["TwoBack"]().lines_by_hand["digits"]
     finally:
         del TASKS["predecessor"]
-    exec(in_rows, dict(vars(abcnb.rows)))
+    exec(in_rows, dict(vars(abcnb.tasks.rows)))
     try:
         largest = get_task("many-maximum")
         batch = largest.batch(largest.parse("12>9>80"))
@@ -197,12 +197,12 @@ def test_the_tasks_and_the_scheme_of_the_page_on_adding_them_are_classes_that_wo
         assert run.evaluate(3, 50).samples == 50
     finally:
         del TASKS["many-maximum"]
-    schemes = dict(vars(abcnb.positions))
+    schemes = dict(vars(abcnb.model.positions))
     schemes["SCHEMES"] = dict(schemes["SCHEMES"])
     exec(scheme, schemes)
     columns = get_task("addition").stream(3).columns(crossing=True)
     vectors = schemes["Halves"](8).vectors(columns)
-    assert torch.equal(vectors[4], abcnb.positions.Sinusoidal(8).vectors(columns)[2])
+    assert torch.equal(vectors[4], abcnb.model.positions.Sinusoidal(8).vectors(columns)[2])
 
 
 def test_the_edits_that_a_scheme_needs_suffice(tmp_path):
@@ -210,7 +210,7 @@ def test_the_edits_that_a_scheme_needs_suffice(tmp_path):
     page = (REPOSITORY / "reports" / "extending.md").read_text()
     study = tmp_path / "abcnb" / "study" / "methods.py"
     (in_methods,) = re.findall(r'`("halves": .*?,)`', page)
-    with (tmp_path / "abcnb" / "positions.py").open("a") as file:
+    with (tmp_path / "abcnb" / "model" / "positions.py").open("a") as file:
         file.write("\n\n" + python_of("reports/extending.md")[-1])
     text = study.read_text()
     assert text.count("METHODS = {\n") == 1

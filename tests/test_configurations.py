@@ -7,7 +7,7 @@ import pytest
 from abcnb.study.configurations import KIND, methods_page, resolved, told
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
 from abcnb.study.settings import with_settings
-from abcnb.tasks import TASKS
+from abcnb.tasks.task import TASKS
 
 REPOSITORY = Path(__file__).parents[1]
 

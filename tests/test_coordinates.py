@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from abcnb.coordinates import NO_PLACE, Columns, in_one
-from abcnb.tasks import get_task
-from abcnb.tokens import decode
+from abcnb.lines.coordinates import NO_PLACE, Columns, in_one
+from abcnb.tasks.task import get_task
+from abcnb.tasks.tokens import decode
 
 
 def text_of(task, text, form="natural"):

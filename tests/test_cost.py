@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from abcnb.biases import NO_BIASES
+from abcnb.lines.biases import NO_BIASES
 from abcnb.study.cost import forward_flops, training_flops
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases

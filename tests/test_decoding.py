@@ -3,14 +3,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from abcnb.configs import ModelConfig
-from abcnb.decoding import greedy_decode, predictions_in_chunks
-from abcnb.lines import Line, LineBias, windows
-from abcnb.model import Transformer
+from abcnb.lines.line import Line, LineBias, windows
+from abcnb.model.configs import ModelConfig
+from abcnb.model.decoding import greedy_decode, predictions_in_chunks
+from abcnb.model.transformer import Transformer
 from abcnb.pipeline import lines_by_hand, model_with_lines, new_model
 from abcnb.rivals.distances import ALiBi
-from abcnb.tasks import Batch, get_task
-from abcnb.training_data import TrainingData
+from abcnb.tasks.task import Batch, get_task
+from abcnb.tasks.training_data import TrainingData
 from tests.little import ENCODER_DECODER
 
 WIDTH, HEADS = 9, 2

@@ -5,11 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abcnb import TrainingData, evaluation, pipeline
-from abcnb.decoding import CHUNK, greedy_decode
-from abcnb.evaluation import Score, count_errors, evaluate, exact_interval, wilson_interval
-from abcnb.tasks import get_task
-from abcnb.testsets import hard_cases, padded_cases, random_operands
+from abcnb import TrainingData, pipeline
+from abcnb.model import evaluation
+from abcnb.model.decoding import CHUNK, greedy_decode
+from abcnb.model.evaluation import Score, count_errors, evaluate, exact_interval, wilson_interval
+from abcnb.tasks.task import get_task
+from abcnb.tasks.testsets import hard_cases, padded_cases, random_operands
 
 # --- teacher forcing and greedy decoding are the same measure
 

@@ -10,7 +10,7 @@ from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.methods import METHODS, PRESETS, experiment, has, settings_of
 from abcnb.study.runs import check_lengths, written_biases
 from abcnb.study.settings import with_settings
-from abcnb.tasks import TASKS
+from abcnb.tasks.task import TASKS
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 

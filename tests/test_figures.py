@@ -15,8 +15,8 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 
-from abcnb.algorithm1 import DIRECTIONS, Algorithm1Config, line_table
-from abcnb.lines import windows
+from abcnb.lines.algorithm1 import DIRECTIONS, Algorithm1Config, line_table
+from abcnb.lines.line import windows
 from abcnb.show import figures, hero, style
 from abcnb.show.panels import drawing
 from abcnb.show.panels.drawing import _frame, _label_columns, accuracy_figure, head_maps
@@ -25,7 +25,7 @@ from abcnb.show.style import COLOURMAP, KEPT
 from abcnb.study import results, views
 from abcnb.study.methods import METHODS, experiment
 from abcnb.study.runs import load_run
-from abcnb.tasks import get_task
+from abcnb.tasks.task import get_task
 from tests.made_up import made_up
 
 CLOSED = -torch.inf

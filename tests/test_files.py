@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from abcnb.files import check_writable, write_atomically
+from abcnb.machine.files import check_writable, write_atomically
 
 
 def test_write_atomically_writes_and_replaces(tmp_path):
@@ -70,7 +70,7 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_no
     program = """
 import os, signal, sys
 from pathlib import Path
-from abcnb.files import write_atomically
+from abcnb.machine.files import write_atomically
 def write(name):
     name.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -5,9 +5,9 @@ import ast
 import pytest
 
 from abcnb.study.fingerprint import (
-    DECIDING,
     EQUAL,
     canonical,
+    deciding,
     fingerprint,
     fingerprint_of,
     is_current,
@@ -61,18 +61,17 @@ def test_modules_are_told_apart_and_their_order_does_not_matter():
 
 
 @pytest.fixture(scope="module")
-def sources(repository):
-    return {name: (repository / "abcnb" / f"{name}.py").read_text() for name in DECIDING}
+def sources():
+    return {name: file.read_text() for name, file in deciding().items()}
 
 
 def test_it_is_of_everything_that_the_idea_is_made_of(repository, sources):
     """All that `pipeline`, Algorithm 1, the other tasks and the rivals import, except what a machine has."""
-    package = repository / "abcnb"
-    files = [file for folder in (package, package / "rivals") for file in folder.glob("*.py")]
+    files = sorted((repository / "abcnb").rglob("*.py"))
     names = [".".join(file.relative_to(repository).with_suffix("").parts) for file in files]
     trees = dict(zip(names, (ast.parse(file.read_text()) for file in files), strict=True))
     reached = set()
-    waiting = ["abcnb.pipeline", "abcnb.algorithm1", "abcnb.nested", "abcnb.four_in_one"]
+    waiting = ["abcnb.pipeline", "abcnb.lines.algorithm1", "abcnb.tasks.nested", "abcnb.tasks.four_in_one"]
     waiting += [name for name in names if name.startswith("abcnb.rivals.") and "__init__" not in name]
     while waiting:
         name = waiting.pop()
@@ -80,7 +79,9 @@ def test_it_is_of_everything_that_the_idea_is_made_of(repository, sources):
             reached.add(name)
             waiting += imports_of(trees[name], set(trees))
     found = {name.removeprefix("abcnb.").replace(".", "/") for name in reached}
-    assert found - {"machine"} == set(DECIDING)
+    assert found - {"machine/devices", "machine/files", "machine/checks"} == {
+        name for name in sources if not name.endswith("__init__")
+    }
 
 
 def test_it_is_twelve_hexadecimal_digits_of_this_code(sources):

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import abcnb
-from abcnb import testsets
-from abcnb.four_in_one import SIGNS
-from abcnb.tasks import get_task
-from abcnb.tokens import decode
+from abcnb.tasks import testsets
+from abcnb.tasks.four_in_one import SIGNS
+from abcnb.tasks.task import get_task
+from abcnb.tasks.tokens import decode
 
 quick = settings(max_examples=60, deadline=None)
 numbers = st.integers(0, 10**30)

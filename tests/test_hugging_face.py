@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from abcnb.calibration import calibrate_attention
-from abcnb.lines import Line, LineBias
-from abcnb.tokens import IDS, encode
+from abcnb.lines.calibration import calibrate_attention
+from abcnb.lines.line import Line, LineBias
+from abcnb.tasks.tokens import IDS, encode
 from abcnb.yours.hugging_face import attach, average_attention
 from abcnb.yours.pytorch import PromptApart, TokenRule, dense_mask
 

@@ -4,11 +4,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 
-from abcnb.calibration import calibrate_attention
-from abcnb.coordinates import in_one
-from abcnb.lines import Line, LineBias, windows
-from abcnb.tasks import get_task
-from abcnb.tokens import IDS, encode
+from abcnb.lines.calibration import calibrate_attention
+from abcnb.lines.coordinates import in_one
+from abcnb.lines.line import Line, LineBias, windows
+from abcnb.tasks.task import get_task
+from abcnb.tasks.tokens import IDS, encode
 from abcnb.yours.pytorch import TokenRule, averaged, dense_mask, flex, record_attention
 
 RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])

@@ -6,11 +6,11 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.coordinates import Columns, in_one
-from abcnb.lines import FOLLOWS, Line, LineBias, by_hand, dealt, tokens_on, windows
+from abcnb.lines.coordinates import Columns, in_one
+from abcnb.lines.line import FOLLOWS, Line, LineBias, by_hand, dealt, tokens_on, windows
 from abcnb.pipeline import lines_by_hand
-from abcnb.tasks import get_task
-from abcnb.training_data import TrainingData
+from abcnb.tasks.task import get_task
+from abcnb.tasks.training_data import TrainingData
 
 INF = float("inf")
 ADD = get_task("addition").stream(2)  # $ a1 a0 + b1 b0 &, then $ y0 y1

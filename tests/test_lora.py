@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from abcnb.configs import ModelConfig
-from abcnb.lora import LoRAConfig, LowRankLinear, add_adapters
-from abcnb.model import Transformer
+from abcnb.model.configs import ModelConfig
+from abcnb.model.lora import LoRAConfig, LowRankLinear, add_adapters
+from abcnb.model.transformer import Transformer
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run

@@ -6,8 +6,8 @@ import time
 import pytest
 import torch
 
-from abcnb import machine
-from abcnb.machine import hardware, pick_device
+from abcnb.machine import devices as machine
+from abcnb.machine.devices import hardware, pick_device
 
 
 @pytest.mark.parametrize(("seconds", "terminal", "told"), [(0.3, True, 1), (0.0, True, 0), (0.3, False, 0)])

@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from abcnb.biases import NO_BIASES
+from abcnb.lines.biases import NO_BIASES
 from abcnb.study.methods import METHODS, PRESETS, experiment, has, position_of, settings_of
 from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
-from abcnb.tasks import TASKS
-from abcnb.tokens import decode
+from abcnb.tasks.task import TASKS
+from abcnb.tasks.tokens import decode
 from tests.little import BY_ITSELF, IN_ROWS, ONE_ROW
 
 DECIMAL = {"successor", "addition", "n-by-1", "listops-sm", "listops-max", "listops-min"}

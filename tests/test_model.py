@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from abcnb.biases import causal, unbiased
-from abcnb.configs import SCHEMES, ModelConfig
-from abcnb.coordinates import Columns
-from abcnb.layers import Attention, DecoderLayer, Recording
-from abcnb.lines import Line, LineBias, windows
-from abcnb.model import Transformer
+from abcnb.lines.biases import causal, unbiased
+from abcnb.lines.coordinates import Columns
+from abcnb.lines.line import Line, LineBias, windows
+from abcnb.model.configs import SCHEMES, ModelConfig
+from abcnb.model.layers import Attention, DecoderLayer, Recording
+from abcnb.model.transformer import Transformer
 from abcnb.rivals.distances import ALiBi, Biased
-from abcnb.tasks import Batch, get_task
+from abcnb.tasks.task import Batch, get_task
 from tests.little import ENCODER_DECODER
 
 SMALL = {"heads": 2, "d_model": 16, "d_ff": 32, "decoder_layers": 2}

@@ -3,15 +3,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.lines import by_hand
-from abcnb.nested import OPERATORS, TRAIN_DEPTH, outline, random_shape
+from abcnb.lines.line import by_hand
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import check_lengths
-from abcnb.tasks import get_task
-from abcnb.testsets import test_cases as cases_of
-from abcnb.tokens import decode
-from abcnb.training_data import TrainingData
+from abcnb.tasks.nested import OPERATORS, TRAIN_DEPTH, outline, random_shape
+from abcnb.tasks.task import get_task
+from abcnb.tasks.testsets import test_cases as cases_of
+from abcnb.tasks.tokens import decode
+from abcnb.tasks.training_data import TrainingData
 from tests.little import one_sequence
 
 TASK = get_task("nested")

@@ -163,7 +163,7 @@ def test_results_of_other_code_say_so(abc, committed, repository, tmp_path, caps
     copy = tmp_path / "copy"
     shutil.copytree(repository / "abcnb", copy / "abcnb", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(repository / "reports" / "sweeps", copy / "reports" / "sweeps")
-    calibration = copy / "abcnb" / "calibration.py"
+    calibration = copy / "abcnb" / "lines" / "calibration.py"
     zeroed = "of_shape[cells[index]] = 0.0"
     assert calibration.read_text().count(zeroed) == 1
     calibration.write_text(calibration.read_text().replace(zeroed, "of_shape[cells[index]] *= 0.01"))

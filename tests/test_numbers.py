@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from abcnb.digits import digits_of
-from abcnb.numbers import Sampler, numbers_of_length, split_numbers
-from abcnb.tasks import get_task
-from abcnb.tokens import decode
-from abcnb.training_data import TrainingData
+from abcnb.tasks.digits import digits_of
+from abcnb.tasks.numbers import Sampler, numbers_of_length, split_numbers
+from abcnb.tasks.task import get_task
+from abcnb.tasks.tokens import decode
+from abcnb.tasks.training_data import TrainingData
 
 LARGEST = 1_048_576  # 2^20
 

@@ -8,8 +8,8 @@ import torch
 from abcnb import TrainingData, calibrate, evaluate, interpolate, pipeline, retrain
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.tasks import TASKS, Task, register
-from abcnb.tokens import decode
+from abcnb.tasks.task import TASKS, Task, register
+from abcnb.tasks.tokens import decode
 
 
 class Reversal(Task):

@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 import torch
 
-from abcnb.configs import ModelConfig
+from abcnb.model.configs import ModelConfig
 from abcnb.pipeline import new_model
 from abcnb.show.panels import attention_panel, calibration_panel, rows_panel, tasks_panel, window_panel
 from abcnb.show.panels.calibration import PANEL_MIME
@@ -16,8 +16,8 @@ from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.predictions import predict
 from abcnb.study.runs import load_run
-from abcnb.tasks import TASKS, get_task
-from abcnb.training_data import TrainingData
+from abcnb.tasks.task import TASKS, get_task
+from abcnb.tasks.training_data import TrainingData
 from tests.little import ONE_ROW, calibrated_run
 
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -9,7 +9,7 @@ from abcnb.show.panels import calibration_panel
 from abcnb.show.panels.calibration import ALGORITHM_1, KAPPAS, TAUS
 from abcnb.show.panels.retraining import TESTED_LENGTHS, longest_trained
 from abcnb.study.runs import load_run
-from abcnb.tasks import get_task
+from abcnb.tasks.task import get_task
 from tests.little import calibrated_run
 
 

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 import abcnb
-from abcnb import evaluation, pipeline
-from abcnb.arithmetic import Successor
-from abcnb.biases import NO_BIASES
-from abcnb.configs import LoRAConfig, TrainingConfig
+from abcnb import pipeline
+from abcnb.lines.biases import NO_BIASES
+from abcnb.model import evaluation
+from abcnb.model.configs import LoRAConfig, TrainingConfig
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.tasks import get_task
+from abcnb.tasks.arithmetic import Successor
+from abcnb.tasks.task import get_task
 
 VANILLA = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc", "smoke")

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.configs import SCHEMES
-from abcnb.coordinates import Columns, in_one
-from abcnb.positions import CyclicColumns, Sinusoidal, sinusoid
+from abcnb.lines.coordinates import Columns, in_one
+from abcnb.model.configs import SCHEMES
+from abcnb.model.positions import CyclicColumns, Sinusoidal, sinusoid
 from abcnb.rivals import Abacus
 from abcnb.rivals.rotary import rotate
-from abcnb.tasks import get_task
+from abcnb.tasks.task import get_task
 
 D = 8
 quick = settings(max_examples=30, deadline=None)

@@ -3,7 +3,7 @@ import pytest
 from abcnb.study import results
 from abcnb.study.methods import METHODS
 from abcnb.study.published import BESIDE, CHOICES, LENGTHS, PUBLISHED, published
-from abcnb.tasks import TASKS
+from abcnb.tasks.task import TASKS
 
 
 @pytest.mark.parametrize(

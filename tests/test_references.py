@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from abcnb.configs import LoRAConfig, ModelConfig
-from abcnb.coordinates import Columns
-from abcnb.lora import add_adapters
-from abcnb.model import Transformer
+from abcnb.lines.coordinates import Columns
+from abcnb.model.configs import LoRAConfig, ModelConfig
+from abcnb.model.lora import add_adapters
+from abcnb.model.transformer import Transformer
 from abcnb.rivals.distances import ALiBi, T5Bias
 from abcnb.rivals.rotary import rotate
-from abcnb.tasks import get_task
+from abcnb.tasks.task import get_task
 
 HEADS, D_HEAD = 8, 16
 

@@ -12,7 +12,7 @@ from abcnb.show.cleaning import find, problems, read, write
 from abcnb.show.reports import Execution, build_pages, write_reports
 from tests.little import LINKS, PARAMETERS, little
 
-WHERE = "import os\nimport sys\n\nfrom abcnb.tokens import decode\n\nos.getcwd(), sys.executable"
+WHERE = "import os\nimport sys\n\nfrom abcnb.tasks.tokens import decode\n\nos.getcwd(), sys.executable"
 
 
 @pytest.fixture(scope="module")

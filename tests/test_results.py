@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from abcnb.evaluation import Score, percent
+from abcnb.model.evaluation import Score, percent
 from abcnb.study import results, views
 from abcnb.study.methods import experiment, settings_of
 from abcnb.study.published import Choice

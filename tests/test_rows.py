@@ -3,14 +3,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.coordinates import PROMPT, in_one
-from abcnb.numbers import split_numbers
-from abcnb.row_numbers import RowSampler
-from abcnb.rows import ManyAddition, Multiplication
-from abcnb.tasks import get_task
-from abcnb.testsets import test_cases as cases_of
-from abcnb.tokens import DIGITS, decode
-from abcnb.training_data import TrainingData
+from abcnb.lines.coordinates import PROMPT, in_one
+from abcnb.tasks.numbers import split_numbers
+from abcnb.tasks.row_numbers import RowSampler
+from abcnb.tasks.rows import ManyAddition, Multiplication
+from abcnb.tasks.task import get_task
+from abcnb.tasks.testsets import test_cases as cases_of
+from abcnb.tasks.tokens import DIGITS, decode
+from abcnb.tasks.training_data import TrainingData
 from tests.little import one_sequence
 
 PRODUCT, SUM = get_task("multiplication"), get_task("many-addition")

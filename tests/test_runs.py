@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from abcnb import pipeline
-from abcnb.algorithm1 import MatrixLines, calibrate_matrices
-from abcnb.attention import record
-from abcnb.evaluation import Score
-from abcnb.lines import LineBias
+from abcnb.lines.algorithm1 import MatrixLines, calibrate_matrices
+from abcnb.lines.line import LineBias
+from abcnb.model.attention import record
+from abcnb.model.evaluation import Score
 from abcnb.study.fingerprint import UNKNOWN, fingerprint
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from abcnb.digits import FEW_SAMPLES, digits_of, first_of_each, length_of, propagate_carries
-from abcnb.numbers import Sampler
 from abcnb.study.cost import training_flops
 from abcnb.study.methods import experiment
-from abcnb.tasks import TASKS, Task, get_task, register
-from abcnb.testsets import random_operands
-from abcnb.tokens import decode
+from abcnb.tasks.digits import FEW_SAMPLES, digits_of, first_of_each, length_of, propagate_carries
+from abcnb.tasks.numbers import Sampler
+from abcnb.tasks.task import TASKS, Task, get_task, register
+from abcnb.tasks.testsets import random_operands
+from abcnb.tasks.tokens import decode
 
 quick = settings(max_examples=60, deadline=None)
 bases = st.integers(2, 16)

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb import testsets
-from abcnb.digits import length_of
-from abcnb.numbers import split_numbers
-from abcnb.tasks import TASKS, get_task
-from abcnb.testsets import (
+from abcnb.tasks import testsets
+from abcnb.tasks.digits import length_of
+from abcnb.tasks.numbers import split_numbers
+from abcnb.tasks.task import TASKS, get_task
+from abcnb.tasks.testsets import (
     HARD_SAMPLES,
     TEST_SETS,
     hard_cases,

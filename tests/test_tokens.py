@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from abcnb.tokens import (
+from abcnb.tasks.tokens import (
     CHARACTERS,
     DIGITS,
     END_ID,

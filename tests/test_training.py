@@ -7,12 +7,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from abcnb import training
-from abcnb.numbers import split_numbers
+from abcnb.model import training
+from abcnb.model.training import CHECKPOINT, TrainingConfig, learning_rate, train
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
-from abcnb.tokens import decode
-from abcnb.training import CHECKPOINT, TrainingConfig, learning_rate, train
+from abcnb.tasks.numbers import split_numbers
+from abcnb.tasks.tokens import decode
 
 TINY = TrainingConfig(
     steps=20, batch_size=8, learning_rate=3e-3, warmup_steps=5, validate_every=5, validation_samples=16
@@ -39,8 +39,8 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from abcnb import training
-from abcnb.numbers import split_numbers
+from abcnb.model import training
+from abcnb.tasks.numbers import split_numbers
 from tests.test_training import CASES, make
 
 class Killed:

@@ -4,13 +4,13 @@ import torch
 from torch import nn
 
 from abcnb.bench.training import bench_step, matrix_rate, seconds
-from abcnb.decoding import greedy_decode, predictions_in_chunks
-from abcnb.evaluation import wrong_tokens
-from abcnb.machine import hardware
+from abcnb.machine.devices import hardware
+from abcnb.model.decoding import greedy_decode, predictions_in_chunks
+from abcnb.model.evaluation import wrong_tokens
 from abcnb.study.cost import forward_flops
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
-from abcnb.testsets import random_operands, test_cases
+from abcnb.tasks.testsets import random_operands, test_cases
 
 CPU = torch.device("cpu")
 EXACT_MATCHES = 256

@@ -6,14 +6,14 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from abcnb.machine import hardware
-from abcnb.positions import sinusoid
+from abcnb.machine.devices import hardware
+from abcnb.model.positions import sinusoid
+from abcnb.model.training import optimizer_of, training_step
 from abcnb.study.cost import forward_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
-from abcnb.tasks import Batch
-from abcnb.training import optimizer_of, training_step
+from abcnb.tasks.task import Batch
 
 
 def seconds(work: Callable[[], object], device: torch.device, repeats: int = 1) -> float:

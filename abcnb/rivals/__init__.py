@@ -1,6 +1,6 @@
 """Position schemes of other papers. The core knows none of them: importing this room adds them to `SCHEMES`."""
 
-from abcnb.positions import SCHEMES
+from abcnb.model.positions import SCHEMES
 from abcnb.rivals.distances import T5, Fire, Kerple, Relative, RelativeSelf
 from abcnb.rivals.indexed import Abacus, Coupled, CoupledRows, Learned, Randomized
 from abcnb.rivals.rotary import Rotary

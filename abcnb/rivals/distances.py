@@ -22,9 +22,9 @@ import math
 import torch
 from torch import nn
 
-from abcnb.configs import CROSS_DISTANCES
-from abcnb.coordinates import NO_PLACE, Columns
-from abcnb.positions import Positions
+from abcnb.lines.coordinates import NO_PLACE, Columns
+from abcnb.model.configs import CROSS_DISTANCES
+from abcnb.model.positions import Positions
 
 
 def coordinates(columns: Columns, cross_distance: str = "left") -> torch.Tensor:

@@ -7,8 +7,8 @@ more indices than there are.
 import torch
 from torch import nn
 
-from abcnb.coordinates import COUNTERS, Columns, Stream
-from abcnb.positions import Kinds, Positions, sinusoid
+from abcnb.lines.coordinates import COUNTERS, Columns, Stream
+from abcnb.model.positions import Kinds, Positions, sinusoid
 from abcnb.rivals.distances import at_place
 
 

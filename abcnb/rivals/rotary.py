@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from abcnb.positions import Positions
+from abcnb.model.positions import Positions
 
 
 class Rotary(Positions):

@@ -10,7 +10,7 @@ import papermill
 from nbformat import NotebookNode
 
 import abcnb
-from abcnb.files import write_atomically
+from abcnb.machine.files import write_atomically
 from abcnb.show.pages import question
 
 NOTEBOOKS = Path(abcnb.__file__).parents[1] / "notebooks"

@@ -7,7 +7,7 @@ from html import escape
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from abcnb.evaluation import percent
+from abcnb.model.evaluation import percent
 from abcnb.show.style import COLOURMAP
 from abcnb.study import views
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
-from abcnb.files import check_writable, write_atomically
+from abcnb.machine.files import check_writable, write_atomically
 from abcnb.show.figures.accuracy import draw_accuracy
 from abcnb.show.style import STYLED, line_style, themed
 from abcnb.study import results, views

@@ -9,7 +9,7 @@ from IPython.display import display
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from abcnb.evaluation import percent
+from abcnb.model.evaluation import percent
 from abcnb.show.style import line_style, themed
 
 

@@ -22,8 +22,8 @@ from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
 import abcnb
-from abcnb.files import write_atomically
-from abcnb.machine import hardware, pick_device
+from abcnb.machine.devices import hardware, pick_device
+from abcnb.machine.files import write_atomically
 from abcnb.show import pages
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
 from abcnb.study import results, tables

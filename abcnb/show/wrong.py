@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from html import escape
 
-from abcnb.decoding import write_outputs
-from abcnb.evaluation import count_errors, test_inputs
-from abcnb.model import Transformer
+from abcnb.model.decoding import write_outputs
+from abcnb.model.evaluation import count_errors, test_inputs
+from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
-from abcnb.tokens import decode
-from abcnb.training_data import TrainingData
+from abcnb.tasks.tokens import decode
+from abcnb.tasks.training_data import TrainingData
 
 SHOWN = 3
 

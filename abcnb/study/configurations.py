@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from abcnb.configs import OF_SCHEMES, SCHEMES, read_by
+from abcnb.model.configs import OF_SCHEMES, SCHEMES, read_by
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import METHODS, experiment, has
 from abcnb.study.runs import CROSS_DISTANCE_OF
 from abcnb.study.tables import markdown
-from abcnb.tasks import TASKS
+from abcnb.tasks.task import TASKS
 
 # What an experiment is told of an input beyond its tokens and their order, by bias, position scheme and distance.
 COUNTERS = "where operands and rows begin and end, and the row and place of every step"

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from abcnb.machine import pick_device
+from abcnb.machine.devices import pick_device
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import fingerprint

@@ -11,13 +11,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 
-from abcnb.algorithm1 import Algorithm1Config
-from abcnb.calibration import TAU
-from abcnb.configs import LoRAConfig, ModelConfig, TrainingConfig, check_types
-from abcnb.coordinates import Stream, in_one
-from abcnb.lines import check_window
-from abcnb.tasks import Task, get_task
-from abcnb.training_data import WIDEST, TrainingData
+from abcnb.lines.algorithm1 import Algorithm1Config
+from abcnb.lines.calibration import TAU
+from abcnb.lines.coordinates import Stream, in_one
+from abcnb.lines.line import check_window
+from abcnb.machine.checks import check_types
+from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
+from abcnb.tasks.task import Task, get_task
+from abcnb.tasks.training_data import WIDEST, TrainingData
 
 OF_CROSSING = ("alibi-cross", "alibi-places", "window", "algorithm1")  # biases that need cross-attention
 IN_STREAMS = ("none", "own-token", "alibi", "by-hand", "calibrated")  # the others

@@ -14,10 +14,11 @@ from safetensors.torch import save_file
 
 import abcnb
 from abcnb import pipeline
-from abcnb.algorithm1 import calibrate_matrices
-from abcnb.calibration import calibrate_attention
-from abcnb.files import check_writable, write_atomically
-from abcnb.machine import hardware, pick_device
+from abcnb.lines.algorithm1 import calibrate_matrices
+from abcnb.lines.calibration import calibrate_attention
+from abcnb.machine.devices import hardware, pick_device
+from abcnb.machine.files import check_writable, write_atomically
+from abcnb.model.training import CHECKPOINT
 from abcnb.study.experiments import FOUND, Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 from abcnb.study.runs import (
@@ -34,7 +35,6 @@ from abcnb.study.runs import (
     today,
     write_json,
 )
-from abcnb.training import CHECKPOINT
 
 BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
 INTERPOLATED = 99.0  # percent exact match in validation from which a plain model's lines can be relied on

@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from abcnb.algorithm1 import Algorithm1Config
-from abcnb.configs import LoRAConfig, ModelConfig, TrainingConfig
-from abcnb.numbers import LONG_FACTOR
+from abcnb.lines.algorithm1 import Algorithm1Config
+from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
 from abcnb.pipeline import HEADS_WITH_LINES, PLAIN
 from abcnb.study.experiments import FOUND, Experiment, WindowConfig
 from abcnb.study.settings import differences, sets_both
-from abcnb.tasks import get_task
+from abcnb.tasks.numbers import LONG_FACTOR
+from abcnb.tasks.task import get_task
 
 PRESETS = {
     "smoke": "seconds; for tests, its numbers mean nothing",

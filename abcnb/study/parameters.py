@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from abcnb.machine import pick_device
+from abcnb.machine.devices import pick_device
 
 NOTEBOOK_PRESETS = ("smoke", "laptop", "paper")  # `decoder-only` is shown by notebooks, not asked for
 AT_LEAST_ONE = ("samples", "steps", "steps_with_lines", "longest")  # other whole numbers may be 0

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from abcnb.decoding import write_outputs
-from abcnb.machine import pick_device
+from abcnb.machine.devices import pick_device
+from abcnb.model.decoding import write_outputs
 from abcnb.study.runs import RUNS, Run, is_finished, load_run
 from abcnb.study.store import REPORTS
-from abcnb.tokens import decode
+from abcnb.tasks.tokens import decode
 
 
 class Prediction(NamedTuple):

@@ -12,7 +12,7 @@ from abcnb.study.methods import experiment
 from abcnb.study.published import LENGTHS
 from abcnb.study.runs import evaluations_of
 from abcnb.study.schedule import run_all
-from abcnb.testsets import HARD_SAMPLES
+from abcnb.tasks.testsets import HARD_SAMPLES
 
 # The longest first, for two workers to end together.
 MAIN_TASKS = ("parity", "addition", "n-by-1", "successor")

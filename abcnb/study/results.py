@@ -14,13 +14,13 @@ import pandas as pd
 from filelock import FileLock
 from pandas.api.types import is_numeric_dtype
 
-from abcnb.evaluation import Score
-from abcnb.files import write_atomically
+from abcnb.machine.files import write_atomically
+from abcnb.model.evaluation import Score
 from abcnb.study.cost import training_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import settings_of
 from abcnb.study.runs import Run
-from abcnb.testsets import sample_count
+from abcnb.tasks.testsets import sample_count
 
 COLUMNS = [
     "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",

@@ -28,15 +28,16 @@ from safetensors.torch import load_file
 
 import abcnb
 from abcnb import pipeline
-from abcnb.algorithm1 import MatrixLines
-from abcnb.biases import NO_BIASES, Biases, own_token_first
-from abcnb.calibration import AveragedAttention, Calibration, calibrate_attention
-from abcnb.configs import SCHEMES
-from abcnb.evaluation import Score, check_request
-from abcnb.files import is_record, write_atomically
-from abcnb.lines import LineBias, by_hand, windows
-from abcnb.machine import check_dense
-from abcnb.model import Transformer
+from abcnb.lines.algorithm1 import MatrixLines
+from abcnb.lines.biases import NO_BIASES, Biases, own_token_first
+from abcnb.lines.calibration import AveragedAttention, Calibration, calibrate_attention
+from abcnb.lines.line import LineBias, by_hand, windows
+from abcnb.machine.files import write_atomically
+from abcnb.model.checkpoint import is_record
+from abcnb.model.configs import SCHEMES
+from abcnb.model.evaluation import Score, check_request
+from abcnb.model.memory import check_dense
+from abcnb.model.transformer import Transformer
 from abcnb.rivals.distances import ALiBi
 from abcnb.study.experiments import FOUND, LINES, Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from abcnb.evaluation import percent
-from abcnb.files import check_writable
+from abcnb.machine.files import check_writable
+from abcnb.model.evaluation import percent
 from abcnb.study import results
 from abcnb.study.engines import Ended, Job, LocalEngine, RayEngine
 from abcnb.study.experiments import Experiment

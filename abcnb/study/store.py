@@ -16,9 +16,9 @@ import pandas as pd
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
-from abcnb.evaluation import Score
-from abcnb.files import check_writable, write_atomically
-from abcnb.machine import pick_device
+from abcnb.machine.devices import pick_device
+from abcnb.machine.files import check_writable, write_atomically
+from abcnb.model.evaluation import Score
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
@@ -36,7 +36,7 @@ from abcnb.study.runs import (
     is_finished,
     run_of,
 )  # fmt: skip
-from abcnb.testsets import sample_count
+from abcnb.tasks.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
 ROUNDED = "rounded"  # folder among the runs for copies of committed ones

@@ -32,7 +32,7 @@ from abcnb.study.published import LENGTHS
 from abcnb.study.results import DEVELOPMENT, TABLES
 from abcnb.study.runs import evaluations_of
 from abcnb.study.settings import with_settings
-from abcnb.testsets import HARD_SAMPLES, TEST_SETS
+from abcnb.tasks.testsets import HARD_SAMPLES, TEST_SETS
 
 
 @dataclass(frozen=True)

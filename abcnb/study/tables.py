@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from abcnb.evaluation import exact_interval, percent
+from abcnb.model.evaluation import exact_interval, percent
 from abcnb.study import views
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import METHODS
 from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
-from abcnb.tasks import get_task
+from abcnb.tasks.task import get_task
 
 ONE = "one seed"  # in the column of seeds
 WORST = {"hard": "worst kind of hard cases", "padded": "worst padding"}  # of the test sets that have kinds

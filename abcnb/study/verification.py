@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 from abcnb import pipeline
-from abcnb.files import write_atomically
+from abcnb.machine.files import write_atomically
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.runs import METRICS, load_run, write_json
-from abcnb.testsets import HARD_SAMPLES
+from abcnb.tasks.testsets import HARD_SAMPLES
 
 CELLS = [(name, length) for name in ("random", "hard") for length in (3, 6, 12, 60)]  # 3 is a depth of lists
 FILES = (results.TABLES, results.DEVELOPMENT)

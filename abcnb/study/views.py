@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from abcnb.evaluation import Score, percent, wilson_interval
+from abcnb.model.evaluation import Score, percent, wilson_interval
 from abcnb.study.methods import METHODS, PRESETS
 from abcnb.study.published import Choice, published
-from abcnb.tasks import TASKS
+from abcnb.tasks.task import TASKS
 
 
 def with_intervals(table: pd.DataFrame) -> pd.DataFrame:

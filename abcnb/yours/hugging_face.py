@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from abcnb.calibration import AveragedAttention
-from abcnb.lines import LineBias
+from abcnb.lines.calibration import AveragedAttention
+from abcnb.lines.line import LineBias
 from abcnb.yours.pytorch import PromptApart, TokenRule, averaged, dense_mask, stream_of_prompt
 
 _ATTACHED = "_abcnb_lines"

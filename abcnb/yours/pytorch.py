@@ -18,10 +18,10 @@ from itertools import groupby
 import torch
 from torch import nn
 
-from abcnb.biases import CLOSED, Bias
-from abcnb.calibration import AveragedAttention
-from abcnb.coordinates import Columns, Stream, in_one, of_number, written_before
-from abcnb.lines import LineBias
+from abcnb.lines.biases import CLOSED, Bias
+from abcnb.lines.calibration import AveragedAttention
+from abcnb.lines.coordinates import Columns, Stream, in_one, of_number, written_before
+from abcnb.lines.line import LineBias
 
 
 @dataclass(frozen=True)

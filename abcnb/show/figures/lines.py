@@ -6,7 +6,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from abcnb.algorithm1 import DIRECTIONS
+from abcnb.lines.algorithm1 import DIRECTIONS
 from abcnb.show.style import DROPPED, KEPT, PALETTE, finish, line_style, row_of_axes, themed
 
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from abcnb.coordinates import NO_PLACE, Stream
+from abcnb.lines.coordinates import NO_PLACE, Stream
 from abcnb.show.style import CLOSED, COLOURMAP, KEPT, row_of_axes, themed
 
 MOST_LABELLED = 30  # columns that are labelled one by one

@@ -2,16 +2,16 @@
 
 import ipywidgets as widgets
 
-from abcnb.attention import record
-from abcnb.decoding import write_outputs
-from abcnb.model import Transformer
+from abcnb.model.attention import record
+from abcnb.model.decoding import write_outputs
+from abcnb.model.transformer import Transformer
 from abcnb.show.panels.drawing import head_maps
 from abcnb.show.panels.panel import Panel, control, picture, table, text_field
 from abcnb.show.panels.tasks import example_input
 from abcnb.show.style import KEPT
-from abcnb.tasks import Batch
-from abcnb.tokens import decode
-from abcnb.training_data import TrainingData
+from abcnb.tasks.task import Batch
+from abcnb.tasks.tokens import decode
+from abcnb.tasks.training_data import TrainingData
 
 MOST_STEPS = 300  # of an output whose whole attention is kept
 WRONG = "#f6d5c0"

@@ -14,16 +14,16 @@ import jinja2
 import torch
 from PIL import Image
 
-from abcnb.algorithm1 import DIRECTIONS, Algorithm1Config, calibrate_matrices
-from abcnb.biases import Biases
-from abcnb.calibration import TAU, calibrate_attention
-from abcnb.lines import parted
+from abcnb.lines.algorithm1 import DIRECTIONS, Algorithm1Config, calibrate_matrices
+from abcnb.lines.biases import Biases
+from abcnb.lines.calibration import TAU, calibrate_attention
+from abcnb.lines.line import parted
 from abcnb.show.panels.drawing import head_maps
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.show.panels.retraining import Retraining
 from abcnb.study.experiments import Experiment
 from abcnb.study.runs import Run
-from abcnb.tokens import decode
+from abcnb.tasks.tokens import decode
 
 PANEL_MIME = "application/vnd.abcnb.panel+html"
 PAGE = Path(__file__).parents[1] / "templates" / "calibration.html.j2"

@@ -14,14 +14,14 @@ import ipywidgets as widgets
 import pandas as pd
 from tqdm import tqdm
 
-from abcnb.evaluation import Score
-from abcnb.machine import pick_device
+from abcnb.machine.devices import pick_device
+from abcnb.model.evaluation import Score
 from abcnb.show.panels.drawing import accuracy_figure, to_png
 from abcnb.show.panels.panel import picture, table
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import fit, steps_to_do
 from abcnb.study.runs import Run
-from abcnb.tasks import Task
+from abcnb.tasks.task import Task
 
 TESTED_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
 _one_at_a_time = threading.Lock()

@@ -4,12 +4,12 @@ from itertools import zip_longest
 
 import ipywidgets as widgets
 
-from abcnb.decoding import write_outputs
-from abcnb.model import Transformer
+from abcnb.model.decoding import write_outputs
+from abcnb.model.transformer import Transformer
 from abcnb.show.panels.panel import Panel, table, text_field
 from abcnb.show.style import PALETTE
-from abcnb.tokens import decode
-from abcnb.training_data import TrainingData
+from abcnb.tasks.tokens import decode
+from abcnb.tasks.training_data import TrainingData
 
 MOST_STEPS = 2000  # tokens that are written for one input, a few seconds
 WRONG = PALETTE[3]

@@ -2,12 +2,12 @@
 
 import ipywidgets as widgets
 
-from abcnb.coordinates import NO_PLACE, Stream
+from abcnb.lines.coordinates import NO_PLACE, Stream
 from abcnb.show.figures.maps import operand_places
 from abcnb.show.panels.panel import Panel, control, table, text_field
 from abcnb.show.style import PALETTE, shade
-from abcnb.tasks import TASKS, Task, get_task
-from abcnb.tokens import decode
+from abcnb.tasks.task import TASKS, Task, get_task
+from abcnb.tasks.tokens import decode
 
 KINDS = {
     "s": ("start", "0.6"),

@@ -3,13 +3,13 @@
 import ipywidgets as widgets
 import torch
 
-from abcnb.lines import windows
-from abcnb.positions import CyclicColumns
+from abcnb.lines.line import windows
+from abcnb.model.positions import CyclicColumns
 from abcnb.show.panels.drawing import head_maps
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.show.style import shade
-from abcnb.tasks import get_task
-from abcnb.tokens import decode
+from abcnb.tasks.task import get_task
+from abcnb.tasks.tokens import decode
 
 
 class WindowPanel(Panel):

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 
-from abcnb.biases import CLOSED, Biases
-from abcnb.calibration import AveragedAttention
-from abcnb.configs import check_types
-from abcnb.coordinates import Columns
+from abcnb.lines.biases import CLOSED, Biases
+from abcnb.lines.calibration import AveragedAttention
+from abcnb.lines.coordinates import Columns
+from abcnb.machine.checks import check_types
 
 DIRECTIONS = {-2: "anti-diagonal Δ=−2", -1: "anti-diagonal", 0: "vertical", 1: "diagonal", 2: "diagonal Δ=2"}
 CHOICES = {

@@ -1,79 +1,17 @@
-"""Files that are written whole or not at all, and a training's state in one of them.
-
-An interrupted training goes on from its checkpoint where it was.
-"""
+"""A training's state in one file: an interrupted training goes on from its checkpoint where it was."""
 
 import json
 import math
-import os
-import platform
-from collections.abc import Callable
 from dataclasses import dataclass
-from glob import escape
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, safe_open, save_file
 
-from abcnb.model import Transformer
-
-
-def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
-    """Let `write(temporary)` make a file, then give it its name, so that no half-written file is ever seen.
-
-    What a writer of the same file left behind when it was killed on this machine is removed.
-
-    Args:
-        file: the final name; its folder exists.
-        write: makes the file it is given.
-
-    Raises:
-        OSError: the file cannot be written, such as on a full disk; nothing is left of it, and what was there before
-            stays.
-    """
-    machine = platform.node()
-    for left in file.parent.glob(f".{escape(file.name)}.*@{escape(machine)}"):
-        _remove_if_dead(left)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}@{machine}")
-    try:
-        write(temporary)
-        os.replace(temporary, file)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise OSError(f"expected to write {file}, got: {reason}; make room or choose another folder") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def check_writable(folder: Path) -> None:
-    """Make a folder, and see that a file can be written in it.
-
-    Raises:
-        OSError: it cannot.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder) as file:
-            file.write(b"?")
-    except OSError as error:
-        raise OSError(f"expected a folder that can be written to, got {folder}: {error.strerror}") from error
-
-
-def _remove_if_dead(temporary: Path) -> None:
-    """Remove a temporary file whose writer, named by its process, no longer runs."""
-    process = temporary.name.rpartition("@")[0].rpartition(".")[2]
-    if os.name != "posix" or not process.isdecimal() or int(process) == os.getpid():
-        return
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        temporary.unlink(missing_ok=True)
-    except (PermissionError, OverflowError):  # of another user; no process
-        return
-
+from abcnb.machine.files import write_atomically
+from abcnb.model.transformer import Transformer
 
 RECORD = ("step", "seconds", "loss", "exact_match", "digit_error_rate")  # of a validation
 

@@ -36,11 +36,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from abcnb.digits import Operands, digits_of, distinct
-from abcnb.numbers import LARGEST, NUMBERS, numbers_of_length, random_digits, split_numbers
+from abcnb.tasks.digits import Operands, digits_of, distinct
+from abcnb.tasks.numbers import LARGEST, NUMBERS, numbers_of_length, random_digits, split_numbers
 
 if TYPE_CHECKING:
-    from abcnb.rows import RowTask
+    from abcnb.tasks.rows import RowTask
 
 FULL = 0.5  # share of operands that have all digits of the shape
 # Share of operands whose digits are 0, b − 1 or any, a third each, where that gives a number of training: with random

@@ -16,11 +16,11 @@ of them is not in the paper; its reviewers asked for it.
 import torch
 import torch.nn.functional as F
 
-from abcnb.arithmetic import Addition
-from abcnb.digits import Operands
-from abcnb.tasks import Task, get_task, register
-from abcnb.testsets import test_cases
-from abcnb.tokens import IDS, on_device
+from abcnb.tasks.arithmetic import Addition
+from abcnb.tasks.digits import Operands
+from abcnb.tasks.task import Task, get_task, register
+from abcnb.tasks.testsets import test_cases
+from abcnb.tasks.tokens import IDS, on_device
 
 SIGNS = {"successor": ">", "addition": "+", "parity": "%", "n-by-1": "*"}
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 import torch
 import torch.nn.functional as F
 
-from abcnb.decoding import predictions_in_chunks, why_not_along_lines
-from abcnb.digits import Operands
-from abcnb.machine import bar, check_dense, check_test, telling
-from abcnb.model import Transformer
-from abcnb.tasks import Batch, Task
-from abcnb.testsets import check_test_request, test_cases
+from abcnb.machine.devices import bar, telling
+from abcnb.model.decoding import predictions_in_chunks, why_not_along_lines
+from abcnb.model.memory import check_dense, check_test
+from abcnb.model.transformer import Transformer
+from abcnb.tasks.digits import Operands
+from abcnb.tasks.task import Batch, Task
+from abcnb.tasks.testsets import check_test_request, test_cases
 
 
 @dataclass(frozen=True)

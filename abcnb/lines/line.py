@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import torch
 
-from abcnb.biases import CLOSED, Biases
-from abcnb.coordinates import Columns, Segment, Stream
+from abcnb.lines.biases import CLOSED, Biases
+from abcnb.lines.coordinates import Columns, Segment, Stream
 
 ATTENTIONS = ("self", "cross")
 START_TOKEN = 0  # the first column of either attention, which a row without a line sees

@@ -7,11 +7,11 @@ step can reach.
 
 import torch
 
-from abcnb.coordinates import Columns, Stream, locate
-from abcnb.layers import OpenTokens
-from abcnb.machine import bar
-from abcnb.model import LayerBiases, Transformer
-from abcnb.tasks import Batch
+from abcnb.lines.coordinates import Columns, Stream, locate
+from abcnb.machine.devices import bar
+from abcnb.model.layers import OpenTokens
+from abcnb.model.transformer import LayerBiases, Transformer
+from abcnb.tasks.task import Batch
 
 CHUNK = 2048  # output steps predicted in one pass
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import torch
 
-from abcnb.coordinates import Segment, Stream, of_number, written_before
-from abcnb.digits import Operands, propagate_carries
-from abcnb.tasks import Task, most_significant_first, register
+from abcnb.lines.coordinates import Segment, Stream, of_number, written_before
+from abcnb.tasks.digits import Operands, propagate_carries
+from abcnb.tasks.task import Task, most_significant_first, register
 
 
 class Successor(Task):

@@ -5,10 +5,10 @@ from typing import Protocol
 
 import torch
 
-from abcnb.coordinates import Stream, in_one
-from abcnb.digits import Operands
-from abcnb.machine import pick_device
-from abcnb.tasks import Batch, Task, get_task
+from abcnb.lines.coordinates import Stream, in_one
+from abcnb.machine.devices import pick_device
+from abcnb.tasks.digits import Operands
+from abcnb.tasks.task import Batch, Task, get_task
 
 WIDEST = 10_000  # digits that operands are padded to; training would not fit long before
 

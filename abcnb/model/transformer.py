@@ -12,13 +12,13 @@ import math
 import torch
 from torch import nn
 
-from abcnb.biases import Bias, causal
-from abcnb.configs import ModelConfig
-from abcnb.coordinates import Columns, Stream, in_one
-from abcnb.layers import DecoderLayer, EncoderLayer, KeysValues, OpenTokens, Recording, needs_keys
-from abcnb.lines import LineBias
-from abcnb.tasks import Batch
-from abcnb.tokens import EQUALS_ID, START_ID
+from abcnb.lines.biases import Bias, causal
+from abcnb.lines.coordinates import Columns, Stream, in_one
+from abcnb.lines.line import LineBias
+from abcnb.model.configs import ModelConfig
+from abcnb.model.layers import DecoderLayer, EncoderLayer, KeysValues, OpenTokens, Recording, needs_keys
+from abcnb.tasks.task import Batch
+from abcnb.tasks.tokens import EQUALS_ID, START_ID
 
 SHAPES_KEPT = 64  # shapes of a training whose biases are kept
 Memory = list[KeysValues]

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from abcnb.configs import LoRAConfig
-from abcnb.layers import Attention
-from abcnb.model import Transformer
+from abcnb.model.configs import LoRAConfig
+from abcnb.model.layers import Attention
+from abcnb.model.transformer import Transformer
 
 
 class LowRankLinear(nn.Module):

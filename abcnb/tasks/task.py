@@ -16,11 +16,11 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
-from abcnb.coordinates import Stream, of_number, written_before
-from abcnb.digits import Operands, digits_of, length_of
-from abcnb.numbers import LARGEST, Sampler, smallest_width
-from abcnb.testsets import TEST_SETS
-from abcnb.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
+from abcnb.lines.coordinates import Stream, of_number, written_before
+from abcnb.tasks.digits import Operands, digits_of, length_of
+from abcnb.tasks.numbers import LARGEST, Sampler, smallest_width
+from abcnb.tasks.testsets import TEST_SETS
+from abcnb.tasks.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from abcnb.digits import Operands, digits_of, length_of
+from abcnb.tasks.digits import Operands, digits_of, length_of
 
 if TYPE_CHECKING:
-    from abcnb.tasks import Task
+    from abcnb.tasks.task import Task
 
 LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers

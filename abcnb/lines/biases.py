@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from abcnb.coordinates import Columns
+from abcnb.lines.coordinates import Columns
 
 CLOSED = float("-inf")
 

@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from abcnb.configs import TrainingConfig
-from abcnb.evaluation import wrong_tokens
-from abcnb.files import Checkpoint, Progress
-from abcnb.model import Transformer
-from abcnb.tasks import Batch
-from abcnb.training_data import TrainingData, generator_for
+from abcnb.model.checkpoint import Checkpoint, Progress
+from abcnb.model.configs import TrainingConfig
+from abcnb.model.evaluation import wrong_tokens
+from abcnb.model.transformer import Transformer
+from abcnb.tasks.task import Batch
+from abcnb.tasks.training_data import TrainingData, generator_for
 
 CHECKPOINT = "checkpoint.safetensors"
 CHECKPOINT_SECONDS = 60.0

@@ -24,9 +24,9 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 
-from abcnb.biases import Biases
-from abcnb.coordinates import COUNTERS, Segment, Stream
-from abcnb.lines import FOLLOWS, Line, deal, tokens_on
+from abcnb.lines.biases import Biases
+from abcnb.lines.coordinates import COUNTERS, Segment, Stream
+from abcnb.lines.line import FOLLOWS, Line, deal, tokens_on
 
 TAU = 0.1  # τ
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from abcnb.calibration import AveragedAttention
-from abcnb.coordinates import Stream
-from abcnb.layers import Recording
-from abcnb.model import Transformer
-from abcnb.tasks import Batch
+from abcnb.lines.calibration import AveragedAttention
+from abcnb.lines.coordinates import Stream
+from abcnb.model.layers import Recording
+from abcnb.model.transformer import Transformer
+from abcnb.tasks.task import Batch
 
 
 @torch.no_grad()

@@ -20,12 +20,12 @@ from functools import lru_cache
 
 import torch
 
-from abcnb.coordinates import Segment, Stream, Table
-from abcnb.digits import Operands, distinct
-from abcnb.rows import RowTask
-from abcnb.tasks import Batch, check_not_in_rows, register
-from abcnb.testsets import seeded_generator
-from abcnb.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, decode, encode, on_device
+from abcnb.lines.coordinates import Segment, Stream, Table
+from abcnb.tasks.digits import Operands, distinct
+from abcnb.tasks.rows import RowTask
+from abcnb.tasks.task import Batch, check_not_in_rows, register
+from abcnb.tasks.testsets import seeded_generator
+from abcnb.tasks.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, decode, encode, on_device
 
 TRAIN_DEPTH = 2  # of the deepest lists that are ever trained on
 FEWEST, MOST = 2, 4  # items of a list

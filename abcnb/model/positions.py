@@ -9,7 +9,7 @@ import math
 import torch
 from torch import nn
 
-from abcnb.coordinates import Columns, Stream
+from abcnb.lines.coordinates import Columns, Stream
 
 
 def sinusoid(index: torch.Tensor, d_model: int) -> torch.Tensor:

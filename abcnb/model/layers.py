@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from abcnb.configs import ModelConfig
-from abcnb.positions import Positions
+from abcnb.model.configs import ModelConfig
+from abcnb.model.positions import Positions
 
 
 @dataclass

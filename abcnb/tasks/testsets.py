@@ -46,11 +46,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from abcnb.digits import Operands, digits_of, distinct, first_of_each, length_of
-from abcnb.numbers import LARGEST, NUMBERS, intervals, numbers_of_length, random_digits, split_numbers
+from abcnb.tasks.digits import Operands, digits_of, distinct, first_of_each, length_of
+from abcnb.tasks.numbers import LARGEST, NUMBERS, intervals, numbers_of_length, random_digits, split_numbers
 
 if TYPE_CHECKING:
-    from abcnb.tasks import Task
+    from abcnb.tasks.task import Task
 
 HARD_SAMPLES = 1000
 MANY = 60  # digits of which there are more numbers, in any base, than samples can be asked for

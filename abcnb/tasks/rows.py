@@ -17,12 +17,12 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
-from abcnb.coordinates import Segment, Stream, in_rows
-from abcnb.digits import Operands, length_of, propagate_carries
-from abcnb.row_numbers import RowSampler, row_cases
-from abcnb.tasks import Batch, Task, register
-from abcnb.testsets import seeded_generator
-from abcnb.tokens import DIGITS, END_ID, EQUALS_ID, IDS, on_device
+from abcnb.lines.coordinates import Segment, Stream, in_rows
+from abcnb.tasks.digits import Operands, length_of, propagate_carries
+from abcnb.tasks.row_numbers import RowSampler, row_cases
+from abcnb.tasks.task import Batch, Task, register
+from abcnb.tasks.testsets import seeded_generator
+from abcnb.tasks.tokens import DIGITS, END_ID, EQUALS_ID, IDS, on_device
 
 TRAIN_LENGTH = 6  # digits of the longest operand, and the most terms, that are ever trained on
 

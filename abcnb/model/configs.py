@@ -1,35 +1,10 @@
 """Configurations: of a model, of its training, of adapters. Frozen, and checked when they are made."""
 
 import inspect
-import math
 from dataclasses import dataclass, fields
 
-from abcnb.positions import SCHEMES, Positions
-
-
-def check_types(config: object) -> None:
-    """Refuse a field of another type than its default's, and infinities and NaN that are no default.
-
-    A whole number that stands for a float becomes one, so that equal configurations are written alike.
-
-    Args:
-        config: a dataclass. Fields that are tuples or have no default are left to their own checks.
-
-    Raises:
-        ValueError: names the field, its type and what came.
-    """
-    for part in fields(config):
-        value, kind = getattr(config, part.name), type(part.default)
-        if kind not in (bool, int, float, str):
-            continue
-        if kind is float and type(value) is int:
-            value = float(value)
-            object.__setattr__(config, part.name, value)
-        if type(value) is not kind:
-            raise ValueError(f"expected {part.name} as {kind.__name__}, got {value!r}")
-        if kind is float and not math.isfinite(value) and value != part.default:
-            raise ValueError(f"expected {part.name} as a finite number, got {value!r}")
-
+from abcnb.machine.checks import check_types
+from abcnb.model.positions import SCHEMES, Positions
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
 CROSS_DISTANCES = ("left", "right", "places")  # `rivals.distances`

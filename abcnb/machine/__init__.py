@@ -1,0 +1,1 @@
+"""Devices, files and checks, as everything else needs them."""

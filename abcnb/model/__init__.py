@@ -1,0 +1,1 @@
+"""One Transformer for both architectures: layers, training, decoding, evaluation."""

@@ -1,0 +1,1 @@
+"""What is asked and answered, and where its samples come from."""
