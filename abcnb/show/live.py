@@ -3,7 +3,6 @@
 import base64
 import io
 
-import seaborn as sns
 from IPython import get_ipython
 from IPython.display import display
 from matplotlib.figure import Figure
@@ -60,5 +59,4 @@ def learning_curve(history: list[dict], title: str) -> Figure:
     scale = "log" if max(losses) > 10 * min(losses) > 0 else "linear"
     figure.axes[1].set(ylabel="training loss", yscale=scale)
     figure.suptitle(title)
-    sns.despine(figure)
     return figure

@@ -39,12 +39,10 @@ def _head_maps(
     """A map for every head, four in a row; in one stream a row is a token too, the one before the token it writes."""
     across = min(4, len(values))
     down = -(-len(values) // across)
-    size = (width * across, height * down)
-    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
-    for axis in axes.flat[len(values) :]:
-        axis.axis("off")
-    for head, axis in zip(range(len(values)), axes.flat, strict=False):
-        _draw_map(axis, values[head], source, bar if head == len(values) - 1 else "", **limits)
+    figure = plt.figure(figsize=(width * across, height * down), layout="constrained")
+    for head, matrix in enumerate(values):
+        axis = figure.add_subplot(down, across, head + 1)
+        _draw_map(axis, matrix, source, bar if head == len(values) - 1 else "", **limits)
         rows_are = "token" if columns_are == "token" else "output step"
         axis.set(title=f"head {first_head + head}", xlabel=columns_are, ylabel=rows_are)
     figure.suptitle(title)
@@ -67,10 +65,10 @@ def attention_maps(
         columns_are: label of the columns.
         marked: cells to outline, as (row, column).
     """
-    heads, rows, columns = attention.shape
-    size = min(max(2.4, 0.16 * columns), 2.9), min(max(2.0, 0.18 * rows), 2.6)
+    _, rows, columns = attention.shape
+    size = np.clip((0.16 * columns, 0.18 * rows), (2.4, 2.0), (2.9, 2.6))
     figure = _head_maps(attention, title, source, columns_are, *size, "weight", vmin=0, vmax=1)
-    for axis in figure.axes[:heads]:
+    for axis in figure.axes[: len(attention)]:
         for row, column in marked:
             axis.add_patch(Rectangle((column, row), 1, 1, fill=False, color=KEPT, linewidth=1))
     return figure
@@ -163,9 +161,8 @@ def source_layout(source: str, stream: Stream) -> Figure:
     rows |= {f"place in {name}" if len(places) > 1 else "place": row for name, row in places.items()}
     values = np.array(list(rows.values()))
     texts = np.vstack([["#"] * len(source), values[1:]])
-    figure, axis = plt.subplots(
-        figsize=(max(5.0, 0.52 * len(source)), 0.5 * len(rows) + 0.6), layout="constrained"
-    )
+    size = max(5.0, 0.52 * len(source)), 0.5 * len(rows) + 0.6
+    figure, axis = plt.subplots(figsize=size, layout="constrained")
     axis.set_facecolor("0.93")
     sns.heatmap(
         values, annot=texts, fmt="", mask=values == NO_PLACE, cmap="cividis", vmin=-1.5, vmax=stream.width + 1,

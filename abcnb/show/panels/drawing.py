@@ -22,7 +22,7 @@ from matplotlib.font_manager import findfont
 from PIL import Image, ImageDraw, ImageFont
 
 from abcnb.show.figures.accuracy import draw_accuracy
-from abcnb.show.style import CLOSED, COLOURMAP, KEPT
+from abcnb.show.style import CLOSED, COLOURMAP, KEPT, nested_styles
 
 WIDTH, DPI = 9.6, 100  # inches of the maps' figure, and pixels of an inch
 _COLOURS = matplotlib.colormaps[COLOURMAP].with_extremes(bad=CLOSED)
@@ -158,7 +158,7 @@ def accuracy_figure(table: pd.DataFrame, train_length: int) -> Figure:
     """Percent exact match against length, one line per setting, its name below; arguments as of `draw_accuracy`."""
     figure = Figure(figsize=(8.5, 3.3 + 0.2 * table["method"].nunique()), layout="constrained")
     axis = figure.subplots()
-    draw_accuracy(axis, table, train_length)
+    draw_accuracy(axis, table, train_length, nested_styles(table["method"]))
     axis.grid(axis="y", color="0.9")
     figure.legend(loc="outside lower left", frameon=False, fontsize=9)
     return figure
