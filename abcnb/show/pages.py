@@ -31,7 +31,7 @@ _CODE_OR_FORMULA = re.compile(
 )
 # A minus behind another operator, but for a closing bracket, is a sign: no space around it.
 _SIGN = re.compile(r"(<mo[^>]*>(?!&#x000(?:29|5D|7D|7C);)[^<]*</mo>)<mo>&#x02212;</mo>")
-_DRAWN = re.compile(rf"\bfigures\.({'|'.join(figures.__all__)})\(")
+_DRAWN = re.compile(r"\bfigures\.(\w+)\(")
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HIGHLIGHTED = HtmlFormatter(nowrap=True)
 
@@ -104,10 +104,9 @@ class Markdown(mistune.HTMLRenderer):
 
     def _set_aside(self, found: re.Match) -> str:
         """Replace a formula by a mark, and remember it."""
-        block, inline = found["block"], found["inline"]
-        if block:
+        if block := found["block"]:
             self._formulas.append((block, f'<span class="formula">{mathml(block, "block")}</span>'))
-        elif inline:
+        elif inline := found["inline"]:
             self._formulas.append((inline, mathml(inline)))
         else:
             return found[0]
@@ -135,16 +134,15 @@ class Markdown(mistune.HTMLRenderer):
         """A link to a page, a file or a site; to a document without a page its text alone."""
         path, hash_, anchor = url.partition("#")
         name = path.removesuffix(".ipynb")
-        if anchor and (not path or name in self.site.names):
-            anchor = _anchor(unquote(anchor))
-            url = f"#{anchor}"
         if name in self.site.names:
             if name not in self.site.ready:
                 return text
-            url = f"{name}.html{hash_}{anchor}"
+            path = f"{name}.html"
         elif path and not re.match(r"[a-z]+:", url):
-            url = os.path.relpath(self.site.sources / path, self.site.folder) + hash_ + anchor
-        return super().link(text, url, title)
+            path = os.path.relpath(self.site.sources / path, self.site.folder)
+        if anchor and (not path or name in self.site.names):
+            anchor = _anchor(unquote(anchor))
+        return super().link(text, path + hash_ + anchor, title)
 
     def table(self, text: str) -> str:
         """A table that scrolls where it is too wide."""
@@ -161,9 +159,9 @@ def question(document: dict) -> tuple[str, str]:
 
 def _alternative_text(code: str, headings: Sequence[dict]) -> str:
     """What a figure shows: the first line of the docstring of the function that drew it, and its section."""
-    what = [getattr(figures, name).__doc__.splitlines()[0] for name in _DRAWN.findall(code)]
+    what = [getattr(figures, name).__doc__.splitlines()[0] for name in _DRAWN.findall(code)[-1:]]
     where = [f"Section: {headings[-1]['text']}."] if headings else []
-    return " ".join([*what[-1:], *where]) or "Figure"
+    return " ".join(what + where) or "Figure"
 
 
 def _text_block(text: str, kind: str) -> Markup:
@@ -189,17 +187,14 @@ def _output(output: dict, alternative_text: str) -> Markup:
     return _text_block(plain, "text")
 
 
-def _cells(document: dict, markdown: Markdown) -> list[dict]:
-    cells = []
-    for cell in document["cells"]:
-        if cell["cell_type"] == "markdown":
-            cells.append({"html": markdown.html(cell["source"])})
-        elif cell["cell_type"] == "code":
-            described = _alternative_text(cell["source"], markdown.headings)
-            outputs = [_output(output, described) for output in cell["outputs"]]
-            code = Markup(highlight(cell["source"], PythonLexer(), _HIGHLIGHTED))
-            cells.append({"code": code, "outputs": outputs, "number": cell.get("execution_count")})
-    return cells
+def _cell(cell: dict, markdown: Markdown) -> dict:
+    """What the template shows of a cell: its HTML, or its code, its outputs and its number."""
+    if cell["cell_type"] == "markdown":
+        return {"html": markdown.html(cell["source"])}
+    described = _alternative_text(cell["source"], markdown.headings)
+    outputs = [_output(output, described) for output in cell["outputs"]]
+    code = Markup(highlight(cell["source"], PythonLexer(), _HIGHLIGHTED))
+    return {"code": code, "outputs": outputs, "number": cell["execution_count"]}
 
 
 def report_page(
@@ -218,14 +213,13 @@ def report_page(
         ValueError: a formula cannot be converted.
     """
     markdown = Markdown(site)
-    title, _ = question(document)
     first, *rest = document["cells"]
     introduction = markdown.html(re.sub(r"^#\s+.+\n?", "", first["source"], count=1))
-    cells = _cells(document | {"cells": rest}, markdown)
+    cells = [_cell(cell, markdown) for cell in rest if cell["cell_type"] != "raw"]
     linked = [None, *(other if other in site.ready else None for other in site.names), None]
     place = site.names.index(name)
     return _templates.get_template("report.html.j2").render(
-        title=title or name,
+        title=question(document)[0] or name,
         introduction=introduction,
         cells=cells,
         contents=[heading for heading in markdown.headings if heading["level"] in (2, 3)],
