@@ -40,10 +40,10 @@ class AttentionPanel(Panel):
         self.head = control(widgets.Dropdown, "head", options=["all", *range(heads)])
         self.step = control(widgets.IntSlider, "output step", value=0, min=0, max=1)
         self.steps, self.picture = widgets.HTML(), picture()
-        controls = [self.input, self.layer, self.head, self.step]
-        described = f"Attention panel: {data.task.name}, what the model writes and where it looks"
-        super().__init__(controls, [self.steps, self.picture], described)
-        self.start(controls)
+        controls, results = [self.input, self.layer, self.head, self.step], [self.steps, self.picture]
+        super().__init__(
+            controls, results, f"Attention panel: {data.task.name}, what the model writes and where it looks"
+        )
 
     def redraw(self) -> None:
         if self.input.value != self._taken:
@@ -52,9 +52,8 @@ class AttentionPanel(Panel):
         heads = range(self.model.config.heads) if self.head.value == "all" else [self.head.value]
         verdict = "right" if self.written == self.label else "wrong"
         text = self._taken if len(self._taken) <= 45 else self._taken[:44] + "…"
-        title = (
-            f"layer {layer + 1}: {text} → {task.read(self.written)[:45]} ({verdict}); outlined: the output step"
-        )
+        said = f"{text} → {task.read(self.written)[:45]} ({verdict})"
+        title = f"layer {layer + 1}: {said}; outlined: the output step"
         tall = min(2.6, max(1.0, 0.125 * len(self.written))) * (1.6 if len(heads) == 1 else 1)
         maps = (layers[layer][0].cpu() for layers in self.attention)
         tokens = self.source, "$" + self.written[:-1], self.written

@@ -66,9 +66,8 @@ class Retraining(widgets.VBox):
         self.thread: threading.Thread | None = None
         self._stop_asked = threading.Event()
         self._longest = longest_trained(run.experiment.get_task())
-        self.start_button = widgets.Button(
-            description="Retrain with these lines", button_style="primary", layout={"width": "16em"}
-        )
+        wide = {"button_style": "primary", "layout": {"width": "16em"}}
+        self.start_button = widgets.Button(description="Retrain with these lines", **wide)
         self.stop_button = widgets.Button(description="Stop", disabled=True, layout={"width": "7em"})
         self.progress = widgets.IntProgress(value=0, min=0, max=1, layout={"width": "20em"})
         self.status, self.picture, self.table = widgets.Label(""), picture(), widgets.HTML()
@@ -109,7 +108,8 @@ class Retraining(widgets.VBox):
             return
         try:
             self.progress.max, self.progress.value = steps_to_do(experiment, self.runs), 0
-            run = fit(experiment, self.runs, self.device, progress=False, listener=self._listener())
+            self._first_report = None
+            run = fit(experiment, self.runs, self.device, progress=False, listener=self._listen)
             self.progress.value = self.progress.max
             self._add_curve(experiment, name, self._scores(run))
             text = "Done: the curve is in the figure."
@@ -125,20 +125,14 @@ class Retraining(widgets.VBox):
         self.status.value = text
         self.start_button.disabled, self.stop_button.disabled = False, True
 
-    def _listener(self) -> Callable[[int, float], None]:
-        first: list[tuple[float, int]] = []
-
-        def listen(steps: int, loss: float) -> None:
-            now, done, total = time.monotonic(), self.progress.value + steps, self.progress.max
-            first.append((now, done))
-            before, at = first[0]
-            left = ""
-            if done > at:  # the first report of a resumed training counts the steps of its last time too
-                left = f", {tqdm.format_interval((now - before) / (done - at) * max(0, total - done))} left"
-            text = f"step {done} of {total}, loss {loss:.3f}{left}"
-            self.show_progress("another process trains this model" if math.isnan(loss) else text, steps)
-
-        return listen
+    def _listen(self, steps: int, loss: float) -> None:
+        now, done, total = time.monotonic(), self.progress.value + steps, self.progress.max
+        # The first report of a resumed training counts the steps of its last time too.
+        before, at = self._first_report = self._first_report or (now, done)
+        left = (now - before) / (done - at) * max(0, total - done) if done > at else None
+        text = f"step {done} of {total}, loss {loss:.3f}"
+        text += f", {tqdm.format_interval(left)} left" if left is not None else ""
+        self.show_progress("another process trains this model" if math.isnan(loss) else text, steps)
 
     def _scores(self, run: Run) -> Iterable[Score]:
         for length in TESTED_LENGTHS:

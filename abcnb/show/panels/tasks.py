@@ -66,7 +66,6 @@ class TasksPanel(Panel):
         self.task.observe(self._other_task, names="value")
         controls = [self.task, self.base, self.form, self.input]
         super().__init__(controls, [self.texts, self.cells], f"Tasks panel: what the columns of {text} are")
-        self.start(controls)
 
     def _other_task(self, change: dict) -> None:
         task = get_task(change["new"])

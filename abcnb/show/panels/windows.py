@@ -37,7 +37,6 @@ class WindowPanel(Panel):
         super().__init__(
             controls, [self.picture, self.phases], f"Window panel: ABS and cyclic positions on {task}"
         )
-        self.start(controls)
 
     def redraw(self) -> None:
         task, period, w, sides = self.task, self.period.value, self.w.value, self.sides.value
