@@ -15,12 +15,7 @@ TESTS = {"random": "random", "hard": "hard cases"}  # of the table at a glance
 
 
 class Folded:
-    """A table behind a line that unfolds it; in plain text it is written out.
-
-    Args:
-        summary: the line.
-        table: what is folded.
-    """
+    """A table behind a line, its summary, that unfolds it; in plain text it is written out."""
 
     def __init__(self, summary: str, table: pd.DataFrame):
         self.summary, self.table = summary, table
