@@ -54,7 +54,7 @@ class AttentionPanel(Panel):
         text = self._taken if len(self._taken) <= 45 else self._taken[:44] + "…"
         said = f"{text} → {task.read(self.written)[:45]} ({verdict})"
         title = f"layer {layer + 1}: {said}; outlined: the output step"
-        tall = min(2.6, max(1.0, 0.125 * len(self.written))) * (1.6 if len(heads) == 1 else 1)
+        tall = round(min(260, max(100, 12.5 * len(self.written))) * (1.6 if len(heads) == 1 else 1))
         maps = (layers[layer][0].cpu() for layers in self.attention)
         tokens = self.source, "$" + self.written[:-1], self.written
         self.picture.value = head_maps(*maps, heads, title, *tokens, weights=True, tall=tall, step=self.step.value)

@@ -46,7 +46,7 @@ class WindowPanel(Panel):
         source, fed = decode(batch.source[0]).replace("0", "#"), "$" + "#" * (len(steps) - 1)
         title = f"ABS at {self.length.value} digits: w = {w}, {sides}; grey is closed"
         maps = cross(steps, columns), own(steps, batch.stream.columns())
-        self.picture.value = head_maps(*maps, [0], title, source, fed, tall=3.2)
+        self.picture.value = head_maps(*maps, [0], title, source, fed, tall=320)
         shown = {
             "source token": (source, CyclicColumns(2, period).phases(columns).tolist()),
             "decoder input": (fed, (steps % period).tolist()),
