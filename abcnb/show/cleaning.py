@@ -88,7 +88,7 @@ def _parameter_problems(notebook: NotebookNode, file: Path) -> list[str]:
     if len(tagged) != 1:
         return [f"{len(tagged)} cells tagged parameters, expected one"]
     found = []
-    for name, known in papermill.inspect_notebook(str(file)).items():
+    for name, known in papermill.inspect_notebook(file).items():
         try:
             value = ast.literal_eval(known["default"])
         except ValueError:

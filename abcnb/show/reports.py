@@ -35,12 +35,8 @@ from abcnb.study.runs import RUNS
 os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
 # What is committed under reports/ and shown by notebooks.
 COMMITTED = (
-    "results/*.csv",
-    "sweeps/*.toml",
-    "models/*/*-[0-9].json",
-    "models/*/metrics.json",
-    "models/*/*.safetensors",
-)
+    "results/*.csv", "sweeps/*.toml", "models/*/*-[0-9].json", "models/*/metrics.json", "models/*/*.safetensors",
+)  # fmt: skip
 ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # else each kernel warns that it is not
 
 
@@ -90,15 +86,9 @@ class Execution:
 
     def parameters(self, file: Path) -> dict:
         """The values passed to a notebook: those of the common parameters that it has."""
-        common = {
-            "preset": self.preset,
-            "device": self.device,
-            "runs_dir": str(self.runs.resolve()),
-            "reports_dir": str(self.reports.resolve()),
-            "stored": not self.fresh,
-            "live": self.live,
-        }
-        known = papermill.inspect_notebook(str(file))
+        common = {"preset": self.preset, "device": self.device, "stored": not self.fresh, "live": self.live}
+        common |= {"runs_dir": str(self.runs.resolve()), "reports_dir": str(self.reports.resolve())}
+        known = papermill.inspect_notebook(file)
         return {name: value for name, value in common.items() if name in known}
 
     def fingerprint(self, file: Path) -> str:
@@ -157,7 +147,7 @@ class Execution:
 def _shown_parameters(file: Path, passed: dict) -> list[dict]:
     """Name, value and help of a notebook's parameters as it ran; folders are relative to the repository."""
     shown = []
-    for name, known in papermill.inspect_notebook(str(file)).items():
+    for name, known in papermill.inspect_notebook(file).items():
         value = passed.get(name, ast.literal_eval(known["default"]))
         if isinstance(value, str):
             value = value.removeprefix(f"{RUNS.parent}/") or "(default)"

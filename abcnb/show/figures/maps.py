@@ -91,7 +91,7 @@ def bias_maps(
         first_head: the number of the first head shown.
     """
     _, rows, columns = bias.shape
-    low = bias[bias.isfinite()].amin().item() if bias.isfinite().any() else 0.0
+    low = bias[bias.isfinite()].amin().item()
     labelled = source and columns <= MOST_LABELLED
     width = max(2.4, 0.13 * columns + 1.2 if labelled else 0.05 * columns + 1.4)
     bar = "bias" if low < 0 else ""  # a window is open or closed: nothing to grade

@@ -33,11 +33,10 @@ class AttentionPanel(Panel):
         if model.config.architecture != "encoder-decoder":
             raise ValueError("expected an encoder-decoder, whose steps look at a source, got a decoder-only model")
         self.model, self.data, self._taken = model, data, None
-        layers, heads = model.config.decoder_layers, model.config.heads
+        layers = [(str(layer + 1), layer) for layer in range(model.config.decoder_layers)]
         self.input = text_field(text or example_input(data.task))
-        choices = [(str(layer + 1), layer) for layer in range(layers)]
-        self.layer = control(widgets.Dropdown, "layer", options=choices, value=layers - 1)
-        self.head = control(widgets.Dropdown, "head", options=["all", *range(heads)])
+        self.layer = control(widgets.Dropdown, "layer", options=layers, value=len(layers) - 1)
+        self.head = control(widgets.Dropdown, "head", options=["all", *range(model.config.heads)])
         self.step = control(widgets.IntSlider, "output step", value=0, min=0, max=1)
         self.steps, self.picture = widgets.HTML(), picture()
         controls, results = [self.input, self.layer, self.head, self.step], [self.steps, self.picture]

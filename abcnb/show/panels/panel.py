@@ -11,9 +11,8 @@ from seaborn.utils import relative_luminance
 
 def control(kind: type, description: str, **options) -> widgets.Widget:
     """A slider, choice or text field with its description beside it."""
-    return kind(
-        description=description, style={"description_width": "10.5em"}, layout={"width": "32em"}, **options
-    )
+    look = {"style": {"description_width": "10.5em"}, "layout": {"width": "32em"}}
+    return kind(description=description, **look, **options)
 
 
 def text_field(value: str) -> widgets.Text:
@@ -80,7 +79,7 @@ class Panel(widgets.VBox):
         super().__init__([*controls, self.message, self.results])
         self.update()
         self.still = self.message.value
-        for shown in () if self.text else self.results.children:
+        for shown in () if self.text else results:
             if isinstance(shown, widgets.HTML):
                 self.still += shown.value
             elif isinstance(shown, widgets.Image):
@@ -103,10 +102,9 @@ class Panel(widgets.VBox):
             self.redraw()
             self.text = ""
         except ValueError as error:
-            self.text = (str(error).splitlines() or ["this cannot be drawn"])[0]
+            self.text = str(error).partition("\n")[0]
         self.results.layout.display = "none" if self.text else None
-        style = "color:#8a3b00;font-weight:600"
-        said = f'<span role="status" style="{style}">{escape(self.text)}</span>'
+        said = f'<span role="status" style="color:#8a3b00;font-weight:600">{escape(self.text)}</span>'
         self.message.value = said if self.text else ""
 
     def _repr_mimebundle_(self, **kwargs) -> dict:

@@ -33,7 +33,7 @@ class Stopped(Exception):
 
 def longest_trained(task: Task) -> int:
     """The longest training length in the measure of tests: decimal digits for Parity, too."""
-    return max((n for n in range(1, 61) if task.digits_at(n) <= task.train_length), default=1)
+    return max(n for n in range(1, 61) if task.digits_at(n) <= task.train_length)
 
 
 class Retraining(widgets.VBox):
@@ -43,9 +43,7 @@ class Retraining(widgets.VBox):
         run: a trained run, whose curve is the first one.
         name: of that curve.
         asked: gives the experiment to train and its curve's name, or raises ValueError.
-        runs: the folder of all runs.
-        device: `auto`, `cpu` or `cuda`.
-        samples: test samples per length.
+        runs, device, samples: as of `CalibrationPanel`.
 
     Attributes:
         curves: digest of an experiment to its scores, as `draw_accuracy` takes them.
@@ -116,7 +114,7 @@ class Retraining(widgets.VBox):
         except Stopped:
             text = "Stopped; the next press goes on from the last checkpoint, if there is one yet."
         except Exception as error:  # whatever it is, the reader sees it; the thread has nobody else to tell
-            text = (str(error).splitlines() or [""])[0] or type(error).__name__
+            text = str(error).partition("\n")[0] or type(error).__name__
         finally:
             _one_at_a_time.release()
         self._end(text)
