@@ -45,7 +45,10 @@ class WrongOutputs:
 def wrong_outputs(
     model: Transformer, data: TrainingData, length: int, samples: int = 500, test_set: str = "random"
 ) -> WrongOutputs:
-    """The first few wrong outputs of a test, written greedily; arguments and errors are as of `abcnb.evaluate`."""
+    """The first few wrong outputs of a test at one length, written greedily.
+
+    All else, what is refused too, is as of `abcnb.evaluate`.
+    """
     check_data(data, model)
     task, form = data.task, data.form
     found, wrong, total = [], 0, 0

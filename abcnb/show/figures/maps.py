@@ -21,15 +21,13 @@ def _draw_map(axis: Axes, matrix: torch.Tensor, source: str | None, bar: str, **
     """A heat map with few ticks, or the source's tokens; what is −inf is grey; `bar` labels the colour bar."""
     axis.set_facecolor(CLOSED)
     values, (rows, columns) = matrix.numpy(), matrix.shape
+    labelled = source and columns <= MOST_LABELLED
+    labels = {"xticklabels": list(source) if labelled else max(1, columns // 6), "yticklabels": max(1, rows // 8)}
     bars = {"cbar": bool(bar), "cbar_kws": {"label": bar}}
-    sns.heatmap(values, mask=~np.isfinite(values), cmap=COLOURMAP, ax=axis, **bars, **limits)
-    if source and columns <= MOST_LABELLED:
-        axis.set_xticks(np.arange(columns) + 0.5, list(source), rotation=0, fontsize=7 if columns <= 20 else 6)
-    else:
-        ticks = np.arange(0, columns, max(1, columns // 6))
-        axis.set_xticks(ticks + 0.5, ticks, rotation=0)
-    ticks = np.arange(0, rows, max(1, rows // 8))
-    axis.set_yticks(ticks + 0.5, ticks, rotation=0)
+    sns.heatmap(values, mask=~np.isfinite(values), cmap=COLOURMAP, ax=axis, **labels, **bars, **limits)
+    axis.tick_params(rotation=0)
+    if labelled:
+        axis.tick_params("x", labelsize=7 if columns <= 20 else 6)
 
 
 def _head_maps(
@@ -167,10 +165,11 @@ def source_layout(source: str, stream: Stream) -> Figure:
     sns.heatmap(
         values, annot=texts, fmt="", mask=values == NO_PLACE, cmap="cividis", vmin=-1.5, vmax=stream.width + 1,
         cbar=False, linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
+        xticklabels=list(source), yticklabels=list(rows),
     )  # fmt: skip
     for column in np.flatnonzero(~np.array(digits)):
         axis.text(column + 0.5, 0.5, "·", ha="center", va="center", fontsize=9, color="0.3")
     axis.xaxis.tick_top()
-    axis.set_xticks(np.arange(len(source)) + 0.5, list(source), fontsize=11, family="monospace")
-    axis.set_yticks(np.arange(len(rows)) + 0.5, list(rows), rotation=0)
+    axis.tick_params("x", labelsize=11, labelfontfamily="monospace")
+    axis.tick_params("y", rotation=0)
     return figure
