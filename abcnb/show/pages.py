@@ -73,13 +73,20 @@ def mathml(formula: str, display: str = "inline") -> str:
     return text.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")  # ∞ is no operator
 
 
+def _formula(found: re.Match) -> str:
+    """A formula that was found in Markdown as MathML, which Markdown leaves as it is; code as it was."""
+    if block := found["block"]:
+        return f'<span class="formula">{mathml(block, "block")}</span>'
+    return mathml(found["inline"]) if found["inline"] else found[0]
+
+
 def _anchor(heading: str) -> str:
-    """The anchor of a heading; Jupyter's own anchor of it (hyphens for spaces) gives the same."""
-    return re.sub(r"[^\w]+", "-", unescape(heading).lower()).strip("-") or "section"
+    """The anchor of a heading; Jupyter's own anchor of it (hyphens for spaces, formulas as written) gives the same."""
+    return re.sub(r"\W+", "-", unescape(heading).lower().replace("_", "")).strip("-") or "section"
 
 
 class Markdown(mistune.HTMLRenderer):
-    """Markdown to HTML; formulas are set aside first, so that `|` and `_` in them mean nothing else.
+    """Markdown to HTML; formulas become MathML first, in which no `|` or `_` means anything to Markdown.
 
     Headings get anchors, code its colours, and links between documents lead from page to page.
 
@@ -91,7 +98,6 @@ class Markdown(mistune.HTMLRenderer):
         super().__init__(escape=False)
         self.site = site
         self.headings: list[dict] = []
-        self._formulas: list[tuple[str, str]] = []  # as written, and as HTML
         self._convert = mistune.create_markdown(renderer=self, plugins=["table", "strikethrough", "url"])
 
     def html(self, text: str) -> Markup:
@@ -100,29 +106,15 @@ class Markdown(mistune.HTMLRenderer):
         Raises:
             ValueError: a formula cannot be converted.
         """
-        return Markup(self._put_back(self._convert(_CODE_OR_FORMULA.sub(self._set_aside, text))))
-
-    def _set_aside(self, found: re.Match) -> str:
-        """Replace a formula by a mark, and remember it."""
-        if block := found["block"]:
-            self._formulas.append((block, f'<span class="formula">{mathml(block, "block")}</span>'))
-        elif inline := found["inline"]:
-            self._formulas.append((inline, mathml(inline)))
-        else:
-            return found[0]
-        return f"\ue000{len(self._formulas) - 1}\ue001"
-
-    def _put_back(self, text: str, part: int = 1) -> str:
-        """Replace marks by their formulas, as HTML (1) or as written (0)."""
-        return re.sub("\ue000(\\d+)\ue001", lambda mark: self._formulas[int(mark[1])][part], text)
+        return Markup(self._convert(_CODE_OR_FORMULA.sub(_formula, text)))
 
     def heading(self, text: str, level: int, **attributes) -> str:
         """A heading with an anchor of its own."""
-        plain = self._put_back(re.sub(r"<[^>]+>", "", text), 0)
+        plain = re.sub(r"<[^>]+>", "", text)
         id_ = _anchor(plain)
         while any(heading["id"] == id_ for heading in self.headings):
             id_ += "-1"
-        self.headings.append({"level": level, "html": Markup(self._put_back(text)), "text": plain, "id": id_})
+        self.headings.append({"level": level, "html": Markup(text), "text": plain, "id": id_})
         return f'<h{level} id="{id_}">{text}</h{level}>\n'
 
     def block_code(self, code: str, info: str | None = None) -> str:
