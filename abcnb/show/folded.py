@@ -37,9 +37,9 @@ def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Sty
     """
     rows = table[(table["length"] == length) & table["method"].isin(methods) & table["test_set"].isin(TESTS)]
     means = views.in_order(rows).pivot_table("exact_match", "method", ["task", "test_set"], sort=False)
-    columns = [(task, test_set) for task in means.columns.unique(0) for test_set in TESTS]
-    means = means.reindex(columns=pd.MultiIndex.from_tuples(columns)).rename(columns=TESTS, level=1)
-    means = means.loc[[method for method in methods if method in means.index]].rename_axis(f"{length} digits")
+    shown = [method for method in methods if method in means.index]
+    means = means.reindex(shown, columns=pd.MultiIndex.from_product([means.columns.unique(0), TESTS]))
+    means = means.rename(columns=TESTS, level=1).rename_axis(f"{length} digits")
     styled = means.style.format(percent, na_rep="not run")
     styled = styled.background_gradient(COLOURMAP, axis=None, vmin=0, vmax=100)
     return styled.highlight_null(props="background-color: #eef0f2; color: #57606a").set_uuid("at-a-glance")

@@ -3,7 +3,7 @@
 The theme holds only while a figure is made: importing this package leaves matplotlib's settings to the reader.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from itertools import count
 
@@ -80,15 +80,14 @@ def themed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
 
 def row_of_axes(
-    names: Sequence[str], width: float, height: float, legend: float = 0, **options
+    names: Collection[str], width: float, height: float, legend: float = 0, **options
 ) -> tuple[Figure, dict[str, Axes]]:
     """A figure with an axis for each name, side by side and titled by it, and room for a legend, in inches."""
     size = (width * len(names) + legend, height)
-    figure, axes = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained", **options)
-    by_name = dict(zip(names, axes[0], strict=True))
-    for name, axis in by_name.items():
+    figure, axes = plt.subplot_mosaic([list(names)], figsize=size, layout="constrained", **options)
+    for name, axis in axes.items():
         axis.set_title(name)
-    return figure, by_name
+    return figure, axes
 
 
 def finish(figure: Figure, title: str, place: str = "outside right center", **legend) -> Figure:
@@ -101,4 +100,4 @@ def finish(figure: Figure, title: str, place: str = "outside right center", **le
 
 def shade(number: int, of: int) -> tuple[float, float, float]:
     """The colour of a whole number from 0 to `of` on the cividis scale."""
-    return sns.color_palette("cividis", of + 1)[min(number, of)]
+    return sns.color_palette("cividis", of + 1)[number]

@@ -19,7 +19,7 @@ def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
     """
     mine = lines[lines["head"] == head]
     groups = {DIRECTIONS[direction]: group for direction, group in mine.groupby("direction", sort=False)}
-    figure, axes = row_of_axes(list(groups), 2.8, 2.6, sharey=True)
+    figure, axes = row_of_axes(groups, 2.8, 2.6, sharey=True)
     for name, axis in axes.items():
         group = groups[name]
         dropped, kept = group[~group["kept"]], group[group["kept"]]
@@ -42,7 +42,7 @@ def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
 
     Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
     """
-    figure, axes = row_of_axes(list(panels), 4.2, 3.2, sharex=True)
+    figure, axes = row_of_axes(panels, 4.2, 3.2, sharex=True)
     for name, axis in axes.items():
         for head, group in panels[name].groupby("head"):
             axis.plot(group["distance"], group["bias"], label=f"head {head}", markersize=4, **line_style(head))

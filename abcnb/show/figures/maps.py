@@ -104,7 +104,7 @@ def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
     Args:
         matrices: name to [rows, columns], −inf where closed.
     """
-    figure, axes = row_of_axes(list(matrices), 3.9, 2.9)
+    figure, axes = row_of_axes(matrices, 3.9, 2.9)
     for name, axis in axes.items():
         _draw_map(axis, matrices[name], None, "added to the score")
         axis.set(xlabel="column", ylabel="output step")
@@ -122,7 +122,7 @@ def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
     """
     widths = [table.shape[1] for table in panels.values()]
     height = 0.32 * max(len(table) for table in panels.values()) + 1.4
-    figure, axes = row_of_axes(list(panels), 0.32 * sum(widths) / len(widths), height, width_ratios=widths)
+    figure, axes = row_of_axes(panels, 0.32 * sum(widths) / len(widths), height, width_ratios=widths)
     for name, axis in axes.items():
         last = axis is figure.axes[len(panels) - 1]
         sns.heatmap(
