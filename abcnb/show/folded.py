@@ -38,9 +38,9 @@ def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Sty
     rows = table[(table["length"] == length) & table["method"].isin(methods) & table["test_set"].isin(TESTS)]
     means = views.in_order(rows).pivot_table("exact_match", "method", ["task", "test_set"], sort=False)
     shown = [method for method in methods if method in means.index]
-    means = means.reindex(shown, columns=pd.MultiIndex.from_product([means.columns.unique(0), TESTS]))
-    means = means.rename(columns=TESTS, level=1).rename_axis(f"{length} digits")
-    styled = means.style.format(percent, na_rep="not run")
+    columns = pd.MultiIndex.from_product([list(means.columns.unique(0)), TESTS])
+    means = means.reindex(index=shown, columns=columns).rename(columns=TESTS, level=1)
+    styled = means.rename_axis(f"{length} digits").style.format(percent, na_rep="not run")
     styled = styled.background_gradient(COLOURMAP, axis=None, vmin=0, vmax=100)
     return styled.highlight_null(props="background-color: #eef0f2; color: #57606a").set_uuid("at-a-glance")
 
