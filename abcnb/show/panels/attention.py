@@ -40,9 +40,8 @@ class AttentionPanel(Panel):
         self.step = control(widgets.IntSlider, "output step", value=0, min=0, max=1)
         self.steps, self.picture = widgets.HTML(), picture()
         controls, results = [self.input, self.layer, self.head, self.step], [self.steps, self.picture]
-        super().__init__(
-            controls, results, f"Attention panel: {data.task.name}, what the model writes and where it looks"
-        )
+        described = f"Attention panel: {data.task.name}, what the model writes and where it looks"
+        super().__init__(controls, results, described)
 
     def redraw(self) -> None:
         if self.input.value != self._taken:

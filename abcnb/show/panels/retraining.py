@@ -62,10 +62,11 @@ class Retraining(widgets.VBox):
         self.asked, self.runs, self.device, self.samples = asked, runs, device, samples
         self.curves: dict[str, pd.DataFrame] = {}
         self.thread: threading.Thread | None = None
+        self._first_report: tuple[float, int] | None = None
         self._stop_asked = threading.Event()
         self._longest = longest_trained(run.experiment.get_task())
-        wide = {"button_style": "primary", "layout": {"width": "16em"}}
-        self.start_button = widgets.Button(description="Retrain with these lines", **wide)
+        look = {"button_style": "primary", "layout": {"width": "16em"}}
+        self.start_button = widgets.Button(description="Retrain with these lines", **look)
         self.stop_button = widgets.Button(description="Stop", disabled=True, layout={"width": "7em"})
         self.progress = widgets.IntProgress(value=0, min=0, max=1, layout={"width": "20em"})
         self.status, self.picture, self.table = widgets.Label(""), picture(), widgets.HTML()
