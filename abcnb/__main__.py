@@ -51,12 +51,12 @@ Lengths = Annotated[
     str, typer.Option(help="Digits: '6 10 60'; in rows n × n digits, n terms of n, or lists n deep.")
 ]
 _LENGTHS = " ".join(map(str, LENGTHS))
-_METHOD_HELP = "; ".join(f"{name}: {method.description}" for name, method in METHODS.items())
-_PRESET_HELP = "; ".join(f"{name}: {text}" for name, text in PRESETS.items())
 TaskName = Annotated[str, typer.Argument(help=", ".join(TASKS))]
-MethodName = Annotated[str, typer.Argument(help=_METHOD_HELP)]
+MethodName = Annotated[
+    str, typer.Argument(help="; ".join(f"{name}: {m.description}" for name, m in METHODS.items()))
+]
 RunName = Annotated[str, typer.Argument(help="A run's folder, or the start of its hash.")]
-Preset = Annotated[str, typer.Option(help=_PRESET_HELP)]
+Preset = Annotated[str, typer.Option(help="; ".join(f"{name}: {text}" for name, text in PRESETS.items()))]
 Seed = Annotated[int, typer.Option(help="Of initialization and batches.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. training.steps=200; repeatable.")
@@ -84,18 +84,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def _names(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
 def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
-    try:
-        numbers = tuple(map(int, _names(text)))
-    except ValueError:
-        raise ValueError(f"expected whole numbers separated by commas or spaces, got {text!r}") from None
-    if not numbers or min(numbers) < least:
-        raise ValueError(f"expected one whole number or more, each at least {least}, got {text!r}")
-    return numbers
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.replace(",", " ").split())
+    names = _names(text)
+    if not names or not all(name.isdecimal() and int(name) >= least for name in names):
+        raise ValueError(
+            f"expected whole numbers of at least {least}, separated by commas or spaces, got {text!r}"
+        )
+    return tuple(map(int, names))
 
 
 def joined(arguments: list[str]) -> list[str]:
@@ -104,14 +103,13 @@ def joined(arguments: list[str]) -> list[str]:
     option = ""
     for argument in arguments:
         named = option in NAMES and not argument.startswith("-")
-        if named or (option in NUMBERS and argument.replace(",", "").isdecimal()):
-            if result[-1] == option:
-                result.append(argument)
-            else:
-                result[-1] += f" {argument}"
-        else:
-            result.append(argument)
+        if not named and not (option in NUMBERS and argument.replace(",", "").isdecimal()):
             option = argument
+            result.append(argument)
+        elif result[-1] == option:
+            result.append(argument)
+        else:
+            result[-1] += f" {argument}"
     return result
 
 
@@ -317,7 +315,7 @@ def sweep_command(
     place = open_engine(engine, workers, address, gpu_share)
     failures = run_all(experiments, runs.resolve(), csv, tests, place, device, fresh)
     table = results.read(csv)
-    _note(set(table[table["run"].isin([e.digest for e in wanted.experiments])]["code"]))
+    _note(set(table["code"][table["run"].isin([e.digest for e in wanted.experiments])]))
     _end(failures)
 
 
@@ -377,7 +375,7 @@ def reports_command(
         failures = clean_all()
     else:
         execution = Execution(preset, runs, reports, device, fresh, live)
-        failures = write_reports(execution, numbers.replace(",", " ").split(), write_back)
+        failures = write_reports(execution, _names(numbers), write_back)
         print(execution.pages() / "index.html")
     _end(failures)
 

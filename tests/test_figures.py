@@ -1,8 +1,7 @@
 """What is drawn is what was given: data of lines and maps, colour limits, closed cells, marks."""
 
 import io
-from itertools import pairwise
-from types import SimpleNamespace
+from itertools import pairwise, permutations
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -18,8 +17,7 @@ from PIL import Image
 from abcnb.lines.algorithm1 import DIRECTIONS, Algorithm1Config, line_table
 from abcnb.lines.line import windows
 from abcnb.show import figures, hero, style
-from abcnb.show.panels import drawing
-from abcnb.show.panels.drawing import _frame, _label_columns, accuracy_figure, head_maps
+from abcnb.show.panels.drawing import _labels, _layout, accuracy_figure, head_maps
 from abcnb.show.style import CLOSED as GREY
 from abcnb.show.style import COLOURMAP, KEPT
 from abcnb.study import results, views
@@ -149,12 +147,11 @@ def test_the_layout_of_a_source_is_written_into_its_cells():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["kind", "place"]
 
 
-def cells_of(png, boxes, number, head, shape):
+def cells_of(png, corner, wide, tall, shape):
     """The colour in the middle of each cell of a map, [rows, columns, 3], from 0 to 1."""
     picture = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")) / 255
-    left, top, right, bottom = boxes[number, head]
     y, x = ((np.arange(n) + 0.5) / n for n in shape)
-    return picture[(top + y * (bottom - top)).astype(int)[:, None], (left + x * (right - left)).astype(int)]
+    return picture[(corner[1] + y * tall).astype(int)[:, None], (corner[0] + x * wide).astype(int)]
 
 
 def test_panel_maps_are_grey_where_closed_and_share_the_colours_of_an_attention():
@@ -162,22 +159,29 @@ def test_panel_maps_are_grey_where_closed_and_share_the_colours_of_an_attention(
     (bias,) = windows(stream, 2).cross_biases
     window = bias(torch.arange(4), stream.columns(crossing=True))
     self_ = torch.zeros(2, 4, 4).masked_fill(torch.ones(4, 4).triu(1).bool(), CLOSED) - torch.eye(4)
-    png = head_maps(window, self_, (0, 1), "title", "$123&")
-    parts = (("cross", "$123&", (4, 5)), ("self", "", (4, 4)))
-    _, boxes = _frame(parts, (0, 1), "", 1.15, (-1.0, 0.0, "bias"))
+    png = head_maps(window, self_, (0, 1), "title", "$123&", tall=115)
+    (wide, _), corners = _layout(2, 115)
     grey, low, high = map(to_rgb, (GREY, *matplotlib.colormaps[COLOURMAP]([0.0, 1.0])))
     for number, values in enumerate((window, self_)):
         for head, matrix in enumerate(values):
-            found = cells_of(png, boxes, number, head, matrix.shape)
+            found = cells_of(png, corners[number, head], wide, 115, matrix.shape)
             for value, colour in ((CLOSED, grey), (-1.0, low), (0.0, high)):
                 assert np.allclose(found[matrix.numpy() == value], colour, atol=0.01)
 
 
-def test_panel_maps_outline_a_step_and_draw_their_axes_once(monkeypatch):
+@pytest.mark.parametrize("heads", [1, 2, 4, 5, 8])
+def test_panel_maps_lie_in_the_picture_and_apart(heads):
+    (wide, height), corners = _layout(heads, 100)
+    assert len(corners) == 2 * heads
+    for (left, top), (other, below) in permutations(corners.values(), 2):
+        assert 0 < left < left + wide < 960 and 0 < top < top + 100 < height
+        assert abs(left - other) > wide or abs(top - below) > 100
+
+
+def test_panel_maps_outline_a_step():
     weights = torch.rand(8, 4, 6), torch.rand(8, 4, 4)
     shown = {"source": "$12+3&", "fed": "$123", "written": "321&", "weights": True}
     first = head_maps(*weights, range(8), "title", **shown, step=2)
-    monkeypatch.setattr(drawing, "Figure", None)  # whatever is drawn now is drawn without it
     second = head_maps(*weights, range(8), "title", **shown, step=3)
     one, other = (np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int) for png in (first, second))
     assert one.shape == other.shape and one.shape[1] == 960
@@ -186,13 +190,8 @@ def test_panel_maps_outline_a_step_and_draw_their_axes_once(monkeypatch):
 
 
 def test_panel_maps_are_labelled_where_there_is_room():
-    texts = []
-    paper = SimpleNamespace(text=lambda x, y, text, **style: texts.append(text))
-    _label_columns(paper, (0, 2, 1, 0), "$12+3&", 6, "source column")
-    assert texts == [*"$12+3&", "source column"]
-    texts.clear()
-    _label_columns(paper, (0, 2, 1, 0), "1" * 100, 100, "source column")
-    assert texts == ["0", "25", "50", "75", "source column"]
+    assert _labels("$12+3&", 6, room=True) == list(enumerate("$12+3&"))
+    assert _labels("1" * 100, 100, room=False) == [(n, str(n)) for n in (0, 25, 50, 75)]
 
 
 # --- lines

@@ -123,7 +123,7 @@ def test_committed_results_decide_where_a_notebook_reads_them(folder, execution)
     assert execution.fingerprint(second) != before
 
 
-@pytest.mark.parametrize("name", ["tokens.py", "show/pages.py", "show/templates/calibration_panel.js"])
+@pytest.mark.parametrize("name", ["tokens.py", "show/pages.py", "show/templates/index.html.j2"])
 def test_every_source_of_the_package_decides(folder, execution, tmp_path, monkeypatch, name):
     package = tmp_path / "abcnb"
     monkeypatch.setattr(reports.abcnb, "__file__", str(package / "__init__.py"))

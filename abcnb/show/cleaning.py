@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from itertools import count
 from pathlib import Path
 
 import nbformat
@@ -20,7 +21,7 @@ KERNEL = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-_EMBEDDED = re.compile(r"data:[\w/+.-]+;base64,[A-Za-z0-9+/=\\n]+")
+_EMBEDDED = re.compile(r'"image/png": "[^"]*"|data:[\w/+.-]+;base64,[A-Za-z0-9+/=\\n]+')
 _ABSOLUTE = re.compile(r"(?<![\w.:/-])/(?:work|home|root|tmp|Users)/[^\s\"'\\<]*")
 
 
@@ -37,8 +38,7 @@ def find(wanted: list[str], folder: Path = NOTEBOOKS) -> list[Path]:
         raise ValueError(
             f"expected notebooks among {', '.join(file.stem for file in files)} in {folder}, got {missing[:1]}"
         )
-    chosen = {known[name.zfill(2)] for name in wanted}
-    return [file for file in files if file in chosen or not wanted]
+    return sorted({known[name.zfill(2)] for name in wanted}) or files
 
 
 def read(file: Path) -> NotebookNode:
@@ -58,7 +58,7 @@ def clean(notebook: NotebookNode) -> NotebookNode:
     Removed are widget state and widget views (the HTML of a panel beside one stays), stderr (progress bars), injected
     parameters, timings and all other metadata except tags. Cells are numbered 1, 2, 3, as after a restart.
     """
-    cells, number = [], 0
+    cells, numbers = [], count(1)
     for cell in notebook.cells:
         tags = cell.metadata.get("tags", [])
         if {"injected-parameters", "papermill-error-cell-tag"} & set(tags):
@@ -66,11 +66,9 @@ def clean(notebook: NotebookNode) -> NotebookNode:
         kept = {"cell_type": cell.cell_type, "id": cell.id, "source": cell.source}
         kept["metadata"] = {"tags": tags} if tags else {}
         if cell.cell_type == "code":
-            executed = cell.execution_count is not None
-            number += executed
-            kept["execution_count"] = number if executed else None
-            outputs = [_clean_output(output, kept["execution_count"]) for output in cell.outputs]
-            kept["outputs"] = [output for output in outputs if output]
+            number = None if cell.execution_count is None else next(numbers)
+            outputs = [_clean_output(output, number) for output in cell.outputs]
+            kept |= {"execution_count": number, "outputs": [output for output in outputs if output]}
         cells.append(kept)
     return nbformat.from_dict({"cells": cells, "metadata": KERNEL, "nbformat": 4, "nbformat_minor": 5})
 
@@ -90,7 +88,7 @@ def _parameter_problems(notebook: NotebookNode, file: Path) -> list[str]:
     if len(tagged) != 1:
         return [f"{len(tagged)} cells tagged parameters, expected one"]
     found = []
-    for name, known in papermill.inspect_notebook(str(file)).items():
+    for name, known in papermill.inspect_notebook(file).items():
         try:
             value = ast.literal_eval(known["default"])
         except ValueError:
@@ -103,30 +101,22 @@ def _parameter_problems(notebook: NotebookNode, file: Path) -> list[str]:
     return found
 
 
-def _text_problems(notebook: NotebookNode) -> list[str]:
-    """Problems with the question, and paths of one machine."""
-    found = []
-    if notebook.cells[0].cell_type != "markdown" or not all(question(notebook)):
-        found.append("the first cell is not Markdown with a title and a **Question.**")
-    shown = [cell.source for cell in notebook.cells]
-    for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
-        data = {mime: text for mime, text in output.get("data", {}).items() if mime != "image/png"}
-        shown.append(dict(output) | {"data": data})
-    path = _ABSOLUTE.search(_EMBEDDED.sub("", json.dumps(shown)))
-    return found + ([f"a path of one machine: {path[0]}"] if path else [])
-
-
 def problems(file: Path) -> list[str]:
     """What keeps a notebook from being committed, one line per problem."""
     notebook = read(file)
     found = [] if clean(notebook) == notebook else ["it is not clean: run python -m abcnb reports --clean"]
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    left = sum(cell.execution_count is None for cell in codes)
-    if left:
+    if left := sum(cell.execution_count is None for cell in codes):
         found.append(f"{left} of {len(codes)} code cells were not executed")
-    failed = (n for n, cell in enumerate(codes, 1) if any(o.output_type == "error" for o in cell.outputs))
-    found += [f"code cell {number} failed" for number in failed]
-    return found + _parameter_problems(notebook, file) + _text_problems(notebook)
+    for number, cell in enumerate(codes, 1):
+        if any(output.output_type == "error" for output in cell.outputs):
+            found.append(f"code cell {number} failed")
+    found += _parameter_problems(notebook, file)
+    if notebook.cells[0].cell_type != "markdown" or not all(question(notebook)):
+        found.append("the first cell is not Markdown with a title and a **Question.**")
+    if path := _ABSOLUTE.search(_EMBEDDED.sub("", json.dumps(notebook.cells))):
+        found.append(f"a path of one machine: {path[0]}")
+    return found
 
 
 def clean_all(folder: Path = NOTEBOOKS) -> list[str]:
@@ -134,7 +124,7 @@ def clean_all(folder: Path = NOTEBOOKS) -> list[str]:
     left = []
     for file in find([], folder):
         notebook = read(file)
-        if clean(notebook) != notebook:
-            write(clean(notebook), file)
+        if (cleaned := clean(notebook)) != notebook:
+            write(cleaned, file)
         left += [f"{file.stem}: {problem}" for problem in problems(file)]
     return left

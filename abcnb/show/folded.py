@@ -15,12 +15,7 @@ TESTS = {"random": "random", "hard": "hard cases"}  # of the table at a glance
 
 
 class Folded:
-    """A table behind a line that unfolds it; in plain text it is written out.
-
-    Args:
-        summary: the line.
-        table: what is folded.
-    """
+    """A table behind a line, its summary, that unfolds it; in plain text it is written out."""
 
     def __init__(self, summary: str, table: pd.DataFrame):
         self.summary, self.table = summary, table
@@ -42,10 +37,10 @@ def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Sty
     """
     rows = table[(table["length"] == length) & table["method"].isin(methods) & table["test_set"].isin(TESTS)]
     means = views.in_order(rows).pivot_table("exact_match", "method", ["task", "test_set"], sort=False)
-    columns = [(task, test_set) for task in means.columns.unique(0) for test_set in TESTS]
-    means = means.reindex(columns=pd.MultiIndex.from_tuples(columns)).rename(columns=TESTS, level=1)
-    means = means.loc[[method for method in methods if method in means.index]].rename_axis(f"{length} digits")
-    styled = means.style.format(percent, na_rep="not run")
+    shown = [method for method in methods if method in means.index]
+    columns = pd.MultiIndex.from_product([list(means.columns.unique(0)), TESTS])
+    means = means.reindex(index=shown, columns=columns).rename(columns=TESTS, level=1)
+    styled = means.rename_axis(f"{length} digits").style.format(percent, na_rep="not run")
     styled = styled.background_gradient(COLOURMAP, axis=None, vmin=0, vmax=100)
     return styled.highlight_null(props="background-color: #eef0f2; color: #57606a").set_uuid("at-a-glance")
 

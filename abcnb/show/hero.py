@@ -63,7 +63,7 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     names = {method: name for method, (name, _) in STYLES.items()}
     rows = views.with_intervals(table[chosen]).replace({"method": names})
     draw_accuracy(outcome, rows, task.train_length, dict(STYLES.values()))
-    outcome.legend(frameon=False, loc="center right", fontsize=12)
+    outcome.legend(loc="center right", fontsize=12)
     return figure
 
 
@@ -72,7 +72,7 @@ def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap, title: str) -
     axis.set_facecolor("0.9")
     axis.imshow(np.ma.masked_invalid(matrix.numpy()), cmap=colours, aspect="auto", interpolation="nearest")
     axis.set(xlabel="source token", ylabel="output step", title=title)
-    axis.spines[:].set(linewidth=0.8, color="0.4")
+    axis.spines[:].set(visible=True, linewidth=0.8, color="0.4")
     axis.tick_params(pad=2)
 
 

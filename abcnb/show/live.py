@@ -3,9 +3,8 @@
 import base64
 import io
 
-import seaborn as sns
 from IPython import get_ipython
-from IPython.display import display
+from IPython.display import DisplayHandle
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -14,30 +13,25 @@ from abcnb.show.style import line_style, themed
 
 
 class LiveCurve:
-    """A learning curve that grows while a model trains: pass it as `on_validation`.
+    """A learning curve of the model `title` that grows while it trains: pass it as `on_validation`.
 
     It is redrawn in place, so that its last state stays. Where no Jupyter kernel runs, it does nothing.
-
-    Args:
-        title: the model's name.
     """
 
     def __init__(self, title: str):
         self.title = title
-        self._handle = None
+        self._handle = DisplayHandle()
+        self._show = self._handle.display
 
     def __call__(self, history: list[dict]) -> None:
         """Show the records so far: step, seconds, loss, exact_match (percent)."""
         if getattr(get_ipython(), "kernel", None) is None:
             return
-        written = io.BytesIO()
-        learning_curve(history, self.describe(history)).savefig(written, format="png", dpi=100)
+        written, described = io.BytesIO(), self.describe(history)
+        learning_curve(history, described).savefig(written, format="png", dpi=100)
         picture = base64.b64encode(written.getvalue()).decode("ascii")
-        shown = {"image/png": picture, "text/plain": self.describe(history)}
-        if self._handle:
-            self._handle.update(shown, raw=True)
-        else:
-            self._handle = display(shown, raw=True, display_id=True)
+        self._show({"image/png": picture, "text/plain": described}, raw=True)
+        self._show = self._handle.update
 
     def describe(self, history: list[dict]) -> str:
         """The last record, in one line."""
@@ -60,5 +54,4 @@ def learning_curve(history: list[dict], title: str) -> Figure:
     scale = "log" if max(losses) > 10 * min(losses) > 0 else "linear"
     figure.axes[1].set(ylabel="training loss", yscale=scale)
     figure.suptitle(title)
-    sns.despine(figure)
     return figure

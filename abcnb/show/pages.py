@@ -31,7 +31,7 @@ _CODE_OR_FORMULA = re.compile(
 )
 # A minus behind another operator, but for a closing bracket, is a sign: no space around it.
 _SIGN = re.compile(r"(<mo[^>]*>(?!&#x000(?:29|5D|7D|7C);)[^<]*</mo>)<mo>&#x02212;</mo>")
-_DRAWN = re.compile(rf"\bfigures\.({'|'.join(figures.__all__)})\(")
+_DRAWN = re.compile(r"\bfigures\.(\w+)\(")
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HIGHLIGHTED = HtmlFormatter(nowrap=True)
 
@@ -73,13 +73,20 @@ def mathml(formula: str, display: str = "inline") -> str:
     return text.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")  # ∞ is no operator
 
 
+def _formula(found: re.Match) -> str:
+    """A formula that was found in Markdown as MathML, which Markdown leaves as it is; code as it was."""
+    if block := found["block"]:
+        return f'<span class="formula">{mathml(block, "block")}</span>'
+    return mathml(found["inline"]) if found["inline"] else found[0]
+
+
 def _anchor(heading: str) -> str:
-    """The anchor of a heading; Jupyter's own anchor of it (hyphens for spaces) gives the same."""
-    return re.sub(r"[^\w]+", "-", unescape(heading).lower()).strip("-") or "section"
+    """The anchor of a heading; Jupyter's own anchor of it (hyphens for spaces, formulas as written) gives the same."""
+    return re.sub(r"\W+", "-", unescape(heading).lower().replace("_", "")).strip("-") or "section"
 
 
 class Markdown(mistune.HTMLRenderer):
-    """Markdown to HTML; formulas are set aside first, so that `|` and `_` in them mean nothing else.
+    """Markdown to HTML; formulas become MathML first, in which no `|` or `_` means anything to Markdown.
 
     Headings get anchors, code its colours, and links between documents lead from page to page.
 
@@ -91,7 +98,6 @@ class Markdown(mistune.HTMLRenderer):
         super().__init__(escape=False)
         self.site = site
         self.headings: list[dict] = []
-        self._formulas: list[tuple[str, str]] = []  # as written, and as HTML
         self._convert = mistune.create_markdown(renderer=self, plugins=["table", "strikethrough", "url"])
 
     def html(self, text: str) -> Markup:
@@ -100,30 +106,15 @@ class Markdown(mistune.HTMLRenderer):
         Raises:
             ValueError: a formula cannot be converted.
         """
-        return Markup(self._put_back(self._convert(_CODE_OR_FORMULA.sub(self._set_aside, text))))
-
-    def _set_aside(self, found: re.Match) -> str:
-        """Replace a formula by a mark, and remember it."""
-        block, inline = found["block"], found["inline"]
-        if block:
-            self._formulas.append((block, f'<span class="formula">{mathml(block, "block")}</span>'))
-        elif inline:
-            self._formulas.append((inline, mathml(inline)))
-        else:
-            return found[0]
-        return f"\ue000{len(self._formulas) - 1}\ue001"
-
-    def _put_back(self, text: str, part: int = 1) -> str:
-        """Replace marks by their formulas, as HTML (1) or as written (0)."""
-        return re.sub("\ue000(\\d+)\ue001", lambda mark: self._formulas[int(mark[1])][part], text)
+        return Markup(self._convert(_CODE_OR_FORMULA.sub(_formula, text)))
 
     def heading(self, text: str, level: int, **attributes) -> str:
         """A heading with an anchor of its own."""
-        plain = self._put_back(re.sub(r"<[^>]+>", "", text), 0)
+        plain = re.sub(r"<[^>]+>", "", text)
         id_ = _anchor(plain)
         while any(heading["id"] == id_ for heading in self.headings):
             id_ += "-1"
-        self.headings.append({"level": level, "html": Markup(self._put_back(text)), "text": plain, "id": id_})
+        self.headings.append({"level": level, "html": Markup(text), "text": plain, "id": id_})
         return f'<h{level} id="{id_}">{text}</h{level}>\n'
 
     def block_code(self, code: str, info: str | None = None) -> str:
@@ -135,16 +126,15 @@ class Markdown(mistune.HTMLRenderer):
         """A link to a page, a file or a site; to a document without a page its text alone."""
         path, hash_, anchor = url.partition("#")
         name = path.removesuffix(".ipynb")
-        if anchor and (not path or name in self.site.names):
-            anchor = _anchor(unquote(anchor))
-            url = f"#{anchor}"
         if name in self.site.names:
             if name not in self.site.ready:
                 return text
-            url = f"{name}.html{hash_}{anchor}"
+            path = f"{name}.html"
         elif path and not re.match(r"[a-z]+:", url):
-            url = os.path.relpath(self.site.sources / path, self.site.folder) + hash_ + anchor
-        return super().link(text, url, title)
+            path = os.path.relpath(self.site.sources / path, self.site.folder)
+        if anchor and (not path or name in self.site.names):
+            anchor = _anchor(unquote(anchor))
+        return super().link(text, path + hash_ + anchor, title)
 
     def table(self, text: str) -> str:
         """A table that scrolls where it is too wide."""
@@ -161,9 +151,9 @@ def question(document: dict) -> tuple[str, str]:
 
 def _alternative_text(code: str, headings: Sequence[dict]) -> str:
     """What a figure shows: the first line of the docstring of the function that drew it, and its section."""
-    what = [getattr(figures, name).__doc__.splitlines()[0] for name in _DRAWN.findall(code)]
+    what = [getattr(figures, name).__doc__.splitlines()[0] for name in _DRAWN.findall(code)[-1:]]
     where = [f"Section: {headings[-1]['text']}."] if headings else []
-    return " ".join([*what[-1:], *where]) or "Figure"
+    return " ".join(what + where) or "Figure"
 
 
 def _text_block(text: str, kind: str) -> Markup:
@@ -189,17 +179,14 @@ def _output(output: dict, alternative_text: str) -> Markup:
     return _text_block(plain, "text")
 
 
-def _cells(document: dict, markdown: Markdown) -> list[dict]:
-    cells = []
-    for cell in document["cells"]:
-        if cell["cell_type"] == "markdown":
-            cells.append({"html": markdown.html(cell["source"])})
-        elif cell["cell_type"] == "code":
-            described = _alternative_text(cell["source"], markdown.headings)
-            outputs = [_output(output, described) for output in cell["outputs"]]
-            code = Markup(highlight(cell["source"], PythonLexer(), _HIGHLIGHTED))
-            cells.append({"code": code, "outputs": outputs, "number": cell.get("execution_count")})
-    return cells
+def _cell(cell: dict, markdown: Markdown) -> dict:
+    """What the template shows of a cell: its HTML, or its code, its outputs and its number."""
+    if cell["cell_type"] == "markdown":
+        return {"html": markdown.html(cell["source"])}
+    described = _alternative_text(cell["source"], markdown.headings)
+    outputs = [_output(output, described) for output in cell["outputs"]]
+    code = Markup(highlight(cell["source"], PythonLexer(), _HIGHLIGHTED))
+    return {"code": code, "outputs": outputs, "number": cell["execution_count"]}
 
 
 def report_page(
@@ -218,14 +205,13 @@ def report_page(
         ValueError: a formula cannot be converted.
     """
     markdown = Markdown(site)
-    title, _ = question(document)
     first, *rest = document["cells"]
     introduction = markdown.html(re.sub(r"^#\s+.+\n?", "", first["source"], count=1))
-    cells = _cells(document | {"cells": rest}, markdown)
+    cells = [_cell(cell, markdown) for cell in rest if cell["cell_type"] != "raw"]
     linked = [None, *(other if other in site.ready else None for other in site.names), None]
     place = site.names.index(name)
     return _templates.get_template("report.html.j2").render(
-        title=title or name,
+        title=question(document)[0] or name,
         introduction=introduction,
         cells=cells,
         contents=[heading for heading in markdown.headings if heading["level"] in (2, 3)],

@@ -33,6 +33,10 @@ from abcnb.study.runs import RUNS
 
 # Kernels are of the interpreter that runs the command, whatever kernels the user's folders name.
 os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
+# What is committed under reports/ and shown by notebooks.
+COMMITTED = (
+    "results/*.csv", "sweeps/*.toml", "models/*/*-[0-9].json", "models/*/metrics.json", "models/*/*.safetensors",
+)  # fmt: skip
 ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # else each kernel warns that it is not
 
 
@@ -46,13 +50,6 @@ def provenance(device: str) -> list[tuple[str, str]]:
         ("abcnb", abcnb.__version__),
         ("code", fingerprint()),
     ]
-
-
-def _digest(files: list[Path], folder: Path) -> str:
-    digest = hashlib.sha256()
-    for file in sorted(files):
-        digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -89,28 +86,22 @@ class Execution:
 
     def parameters(self, file: Path) -> dict:
         """The values passed to a notebook: those of the common parameters that it has."""
-        common = {
-            "preset": self.preset,
-            "device": self.device,
-            "runs_dir": str(self.runs.resolve()),
-            "reports_dir": str(self.reports.resolve()),
-            "stored": not self.fresh,
-            "live": self.live,
-        }
-        known = papermill.inspect_notebook(str(file))
+        common = {"preset": self.preset, "device": self.device, "stored": not self.fresh, "live": self.live}
+        common |= {"runs_dir": str(self.runs.resolve()), "reports_dir": str(self.reports.resolve())}
+        known = papermill.inspect_notebook(file)
         return {name: value for name, value in common.items() if name in known}
 
     def fingerprint(self, file: Path) -> str:
         """A hash of all that decides a notebook's outputs: its cells, parameters, the package, committed results."""
-        cells = [(cell.cell_type, cell.source) for cell in read(file).cells]
+        cells, parameters = [(cell.cell_type, cell.source) for cell in read(file).cells], self.parameters(file)
         package = Path(abcnb.__file__).parent
-        sources = [file for file in package.rglob("*") if file.suffix in (".py", ".js", ".css", ".j2")]
-        parts = [cells, self.parameters(file), _digest(sources, package)]
-        if "reports_dir" in self.parameters(file):
-            kinds = ("results/*.csv", "sweeps/*.toml", "models/*/*-[0-9].json", "models/*/metrics.json")
-            kinds += ("models/*/*.safetensors",)
-            parts.append(_digest([known for kind in kinds for known in self.reports.glob(kind)], self.reports))
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        files = [*package.rglob("*.py"), *package.rglob("*.j2")]
+        if "reports_dir" in parameters:
+            files += [known for kind in COMMITTED for known in self.reports.resolve().glob(kind)]
+        digest = hashlib.sha256(json.dumps([cells, parameters]).encode())
+        for known in sorted(files):
+            digest.update(f"{known}\0".encode() + known.read_bytes())
+        return digest.hexdigest()
 
     def done(self, file: Path) -> NotebookNode | None:
         """The notebook as it ran to its end, whenever that was; None if it did not, or its file is damaged."""
@@ -137,15 +128,9 @@ class Execution:
         output, fingerprint = self.output(file), self.fingerprint(file)
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as anywhere:
+            where = {"kernel_name": "python3", "cwd": anywhere, "config": ENCRYPTED}
             try:
-                notebook = papermill.execute_notebook(
-                    str(file.resolve()),
-                    str(output),
-                    self.parameters(file),
-                    kernel_name="python3",
-                    cwd=anywhere,
-                    config=ENCRYPTED,
-                )
+                notebook = papermill.execute_notebook(file.resolve(), output, self.parameters(file), **where)
             except PapermillExecutionError as error:
                 reason = error.evalue.strip().splitlines()[:1]
                 raise ValueError(": ".join([f"cell [{error.exec_count}]", error.ename, *reason])) from error
@@ -162,7 +147,7 @@ class Execution:
 def _shown_parameters(file: Path, passed: dict) -> list[dict]:
     """Name, value and help of a notebook's parameters as it ran; folders are relative to the repository."""
     shown = []
-    for name, known in papermill.inspect_notebook(str(file)).items():
+    for name, known in papermill.inspect_notebook(file).items():
         value = passed.get(name, ast.literal_eval(known["default"]))
         if isinstance(value, str):
             value = value.removeprefix(f"{RUNS.parent}/") or "(default)"
@@ -176,25 +161,24 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     Returns:
         One line per page that could not be written; the others are written.
     """
-    files, target, failures = find([], folder), execution.pages(), []
-    executed = {file: notebook for file in files if (notebook := execution.done(file))}
-    ready = {file.stem for file in files if file in executed or (target / f"{file.stem}.html").exists()}
-    site = pages.Site(target, folder.resolve(), tuple(file.stem for file in files), frozenset(ready))
-    made = {}
-    for file, notebook in executed.items():
+    files, target = {file.stem: file for file in find([], folder)}, execution.pages()
+    executed = {name: notebook for name, file in files.items() if (notebook := execution.done(file))}
+    ready = frozenset(name for name in files if name in executed or (target / f"{name}.html").exists())
+    site, made, failures = pages.Site(target, folder.resolve(), tuple(files), ready), {}, []
+    for name, notebook in executed.items():
         record = notebook.metadata.abcnb
-        shown = _shown_parameters(file, record.parameters)
+        shown = _shown_parameters(files[name], record.parameters)
         try:
-            made[file.stem] = pages.report_page(clean(notebook), file.stem, site, shown, record.provenance)
+            made[name] = pages.report_page(clean(notebook), name, site, shown, record.provenance)
         except ValueError as error:
-            failures.append(f"{file.stem}: {error}")
+            failures.append(f"{name}: {error}")
     table = results.read(execution.reports / "results" / "accuracy.csv")
     text = tables.overview(table[table["preset"] == execution.preset])
     if text:
         text += "\n\nThe last report covers every length, every seed and the hard cases."
     else:
         text = f"Nothing is measured at preset {execution.preset} yet."
-    documents, hero = {file.stem: read(file) for file in files}, execution.reports / "hero.png"
+    documents, hero = {name: read(file) for name, file in files.items()}, execution.reports / "hero.png"
     figure = hero.read_bytes() if hero.exists() else b""
     made["index"] = pages.index_page(documents, site, text, provenance(execution.device), figure)
     target.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 The theme holds only while a figure is made: importing this package leaves matplotlib's settings to the reader.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from itertools import count
 
@@ -31,6 +31,9 @@ THEME = {
     **sns.axes_style("white"),
     "axes.prop_cycle": cycler(color=PALETTE),
     "figure.titlesize": "medium",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
 }
 
 
@@ -55,9 +58,8 @@ def nested_styles(names: Iterable[str]) -> dict[str, dict]:
     """`line_styles`, the first line the widest and with the largest markers, so that coinciding lines all show."""
     styles = line_styles(names)
     for later, style in enumerate(reversed(styles.values())):
-        style.update(
-            linewidth=1.4 + 4 * later / max(4, len(styles)), markersize=4.5 + 8 * later / max(4, len(styles))
-        )
+        wider = later / max(4, len(styles))
+        style.update(linewidth=1.4 + 4 * wider, markersize=4.5 + 8 * wider)
     return styles
 
 
@@ -78,25 +80,24 @@ def themed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
 
 def row_of_axes(
-    names: Sequence[str], width: float, height: float, legend: float = 0, **options
+    names: Collection[str], width: float, height: float, legend: float = 0, **options
 ) -> tuple[Figure, dict[str, Axes]]:
     """A figure with an axis for each name, side by side and titled by it, and room for a legend, in inches."""
     size = (width * len(names) + legend, height)
-    figure, axes = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained", **options)
-    for name, axis in zip(names, axes[0], strict=True):
+    figure, axes = plt.subplot_mosaic([list(names)], figsize=size, layout="constrained", **options)
+    for name, axis in axes.items():
         axis.set_title(name)
-    return figure, dict(zip(names, axes[0], strict=True))
+    return figure, axes
 
 
 def finish(figure: Figure, title: str, place: str = "outside right center", **legend) -> Figure:
     """Give a figure its title, and the legend of its first axis; matplotlib's `labels` may name the entries anew."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(**{"handles": handles, "labels": labels, "frameon": False, "loc": place} | legend)
+    figure.legend(**{"handles": handles, "labels": labels, "loc": place} | legend)
     figure.suptitle(title)
-    sns.despine(figure)
     return figure
 
 
 def shade(number: int, of: int) -> tuple[float, float, float]:
     """The colour of a whole number from 0 to `of` on the cividis scale."""
-    return sns.color_palette("cividis", of + 1)[min(number, of)]
+    return sns.color_palette("cividis", of + 1)[number]

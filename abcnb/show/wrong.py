@@ -34,32 +34,20 @@ class WrongOutputs:
 
     def _repr_html_(self) -> str:
         html = f"<p>{escape(self.title)}</p>"
+        wrong = '<b style="color:#b3261e;text-decoration:underline">{}</b>'
         for source, written, true in self.rows:
-            digits = ""
-            for a, b in zip(written, true, strict=True):
-                wrong = f'<b style="color:#b3261e;text-decoration:underline">{escape(a)}</b>'
-                digits += escape(a) if a == b else wrong
+            pairs = zip(map(escape, written), map(escape, true), strict=True)
+            digits = "".join(a if a == b else wrong.format(a) for a, b in pairs)
             html += f"<pre>source   {escape(source)}\nwritten  {digits}\ntrue     {escape(true)}</pre>"
         return html
 
 
 def wrong_outputs(
-    model: Transformer,
-    data: TrainingData,
-    length: int,
-    samples: int = 500,
-    test_set: str = "random",
+    model: Transformer, data: TrainingData, length: int, samples: int = 500, test_set: str = "random"
 ) -> WrongOutputs:
-    """The first few wrong outputs of a test, written greedily.
+    """The first few wrong outputs of a test at one length, written greedily.
 
-    Args:
-        model: a trained model.
-        data: what it was trained on.
-        length: of the operands, in digits.
-        samples, test_set: as of `abcnb.evaluate`.
-
-    Raises:
-        ValueError: as of `abcnb.evaluate`.
+    All else, what is refused too, is as of `abcnb.evaluate`.
     """
     check_data(data, model)
     task, form = data.task, data.form
@@ -69,8 +57,6 @@ def wrong_outputs(
         total, wrong = total + len(errors), wrong + int((errors > 0).sum())
         first = errors.nonzero().flatten().tolist()[: SHOWN - len(found)]
         found += [task.batch(tuple(o[n : n + 1] for o in operands), form) for n in first]
-    rows = tuple(
-        (decode(batch.source[0]), decode(write_outputs(model, batch)[0]), decode(batch.target[0]))
-        for batch in found
-    )
+    texts = [(batch.source, write_outputs(model, batch), batch.target) for batch in found]
+    rows = tuple(tuple(decode(ids[0]) for ids in text) for text in texts)
     return WrongOutputs(f"{wrong:,} of {total:,} {test_set} samples wrong at {length} digits", rows)

@@ -14,34 +14,27 @@ from abcnb.show.style import COLOURMAP, KEPT, finish, line_styles, nested_styles
 TICKS = (1, 2, 4, 6, 10, 20, 60, 100, 200, 500, 600, 1000)  # of lengths, where they were measured
 
 
-def draw_accuracy(
-    axis: Axes, table: pd.DataFrame, train_length: int, styles: Mapping[str, dict] | None = None
-) -> None:
-    """Percent exact match against length, on a logarithmic axis, one line per method.
+def draw_accuracy(axis: Axes, table: pd.DataFrame, train_length: int, styles: Mapping[str, dict]) -> None:
+    """Percent exact match against length, on a logarithmic axis without a legend, one line per method.
 
     Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
 
     Args:
-        axis: to draw on; a legend is left to the caller.
+        axis: to draw on.
         table: columns method, length, exact_match, low, high (percent), and one row per seed.
         train_length: the longest length whose every number may be trained on, marked.
-        styles: name of a method to the style of its line, in the order of the legend; None gives each its own.
+        styles: name of a method to the style of its line, in the order of the legend.
     """
-    for method, style in (styles or nested_styles(table["method"])).items():
-        group = table[table["method"] == method]
-        if group.empty:
-            continue
-        by_length = group.groupby("length")
+    for method in [name for name in styles if name in set(table["method"])]:
+        style, by_length = styles[method], table[table["method"] == method].groupby("length")
         mean, several = by_length["exact_match"].mean(), by_length.size().max() > 1
         low = by_length["exact_match" if several else "low"].min()
         high = by_length["exact_match" if several else "high"].max()
         axis.fill_between(mean.index, low, high, color=style["color"], alpha=0.2, linewidth=0)
         axis.plot(mean.index, mean, label=method, **{"markersize": 4.5} | style)
     axis.axvline(train_length, linestyle=":", color="0.4")
-    axis.annotate(
-        "training length", (train_length, 1.01), xycoords=("data", "axes fraction"), ha="center", va="bottom",
-        fontsize=9, color="0.35",
-    )  # fmt: skip
+    above = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+    axis.text(train_length, 1.01, "training length", fontsize=9, color="0.35", **above)
     axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103), xscale="log")
     ticks = sorted(set(TICKS) & set(table["length"]))
     axis.set_xticks(ticks, ticks)
@@ -55,21 +48,20 @@ def accuracy_by_length(
 ) -> Figure:
     """Percent exact match against length, one line per method.
 
-    Bands are as of `draw_accuracy`. What is of one seed says so, in the title or the legend.
+    What is of one seed says so, in the title or the legend.
 
     Args:
-        table, train_length: as for `draw_accuracy`.
-        styles: all methods of a set of figures, so that each looks the same in all of them; those of the
-            table when None.
+        table, train_length: as for `draw_accuracy`, which also says what the bands are.
+        styles: all methods of a set of figures, so that each looks the same in all of them; None: the table's.
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
     draw_accuracy(axis, table, train_length, nested_styles(styles or table["method"]))
     handles, names = axis.get_legend_handles_labels()
     labels = _saying_one_seed(names, table, "length")
-    if all(label != name for label, name in zip(labels, names, strict=True)):
+    if not set(labels) & set(names):
         title, labels = f"{title}, one seed", names
     axis.set_title(title, pad=16)
-    figure.legend(handles, labels, frameon=False, loc="outside right center")
+    figure.legend(handles, labels, loc="outside right center")
     return figure
 
 
@@ -81,18 +73,13 @@ def _saying_one_seed(names: Sequence[str], table: pd.DataFrame, measured_at: str
 
 @themed
 def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
-    """Validation exact match against training steps, one line per run.
-
-    Args:
-        histories: name to the records that `training.train` returns.
-    """
+    """Validation exact match against training steps, one line per run: its name to its `history`."""
     figure, axis = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
-    for (name, history), style in zip(histories.items(), nested_styles(histories).values(), strict=True):
-        steps, exact = [r["step"] for r in history], [r["exact_match"] for r in history]
+    for name, style in nested_styles(histories).items():
+        steps, exact = ([record[key] for record in histories[name]] for key in ("step", "exact_match"))
         axis.plot(steps, exact, label=name, **style)
     axis.set(xlabel="optimizer steps", ylabel="validation exact match (%)", ylim=(-3, 103), title=title)
-    figure.legend(frameon=False, loc="outside right center")
-    sns.despine(figure)
+    figure.legend(loc="outside right center")
     return figure
 
 
@@ -103,25 +90,22 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
     Args:
         table: columns task, method, seed, exact_match (percent).
     """
-    methods = list(dict.fromkeys(table["method"]))
-    height = 0.32 * len(methods) + 1.2
-    figure, axes = row_of_axes(list(dict.fromkeys(table["task"])), 2.4, height, 1.2, sharey=True)
+    methods = table["method"].unique()
+    figure, axes = row_of_axes(table["task"].unique(), 2.4, 0.32 * len(methods) + 1.2, 1.2, sharey=True)
     for task, axis in axes.items():
         mine = table[table["task"] == task]
         sns.stripplot(mine, x="exact_match", y="method", order=methods, jitter=0.18, size=6, alpha=0.7, ax=axis)
         axis.set(xlabel="exact match (%)", ylabel="", xlim=(-4, 104))
         axis.grid(axis="y", color="0.9")
     figure.suptitle(title)
-    sns.despine(figure)
     return figure
 
 
 def _points(table: pd.DataFrame, x: str, width: float, height: float) -> tuple[Figure, dict[str, Axes]]:
     """Exact match against a column, one point per run, one axis per task."""
-    figure, axes = row_of_axes(list(dict.fromkeys(table["task"])), width, height, 1.7, sharey=True)
-    styles = line_styles(table["method"])
+    figure, axes = row_of_axes(table["task"].unique(), width, height, 1.7, sharey=True)
     for task, axis in axes.items():
-        for method, style in styles.items():
+        for method, style in line_styles(table["method"]).items():
             mine = table[(table["task"] == task) & (table["method"] == method)]
             axis.plot(mine[x], mine["exact_match"], label=method, alpha=0.8, **style | {"linestyle": "none"})
         axis.set_ylim(-4, 104)
@@ -137,7 +121,7 @@ def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str
         table: columns task, method, told (categorical), exact_match (percent), of one length.
         reference: the same columns except told; each of its methods is a line at its worst seed.
     """
-    told, methods = list(table["told"].cat.categories), list(dict.fromkeys(table["method"]))
+    told, methods = table["told"].cat.categories, list(table["method"].unique())
     beside = table["method"].map(methods.index) - (len(methods) - 1) / 2
     figure, axes = _points(table.assign(place=table["told"].cat.codes + 0.12 * beside), "place", 3.6, 3.2)
     for task, axis in axes.items():
@@ -161,7 +145,7 @@ def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) ->
     figure, axes = _points(table, cost, 2.5, 3.0)
     for axis in axes.values():
         axis.set(xlabel=label, xlim=(0, None))
-    return finish(figure, title, labels=_saying_one_seed(list(dict.fromkeys(table["method"])), table, "task"))
+    return finish(figure, title, labels=_saying_one_seed(table["method"].unique(), table, "task"))
 
 
 @themed
@@ -174,8 +158,7 @@ def number_lengths(table: pd.DataFrame, title: str) -> Figure:
     figure, axis = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
     sns.barplot(table, x="digits", y="percent", hue="numbers", ax=axis)
     axis.set(xlabel="length (digits)", ylabel="numbers (%)", title=title)
-    axis.legend(frameon=False, title=None)
-    sns.despine(figure)
+    axis.legend(title=None)
     return figure
 
 

@@ -2,7 +2,6 @@
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -18,16 +17,18 @@ def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
         lines: from `algorithm1.line_table`.
         head: the head shown.
     """
-    groups = dict(list(lines[lines["head"] == head].groupby("direction", sort=False)))
-    figure, axes = row_of_axes([DIRECTIONS[direction] for direction in groups], 2.8, 2.6, sharey=True)
-    for axis, group in zip(axes.values(), groups.values(), strict=True):
+    mine = lines[lines["head"] == head]
+    groups = {DIRECTIONS[direction]: group for direction, group in mine.groupby("direction", sort=False)}
+    figure, axes = row_of_axes(groups, 2.8, 2.6, sharey=True)
+    for name, axis in axes.items():
+        group = groups[name]
         dropped, kept = group[~group["kept"]], group[group["kept"]]
         axis.vlines(group["offset"], 0, group["strength"], color="0.7", linewidth=1)
         axis.plot(dropped["offset"], dropped["strength"], "o", color=DROPPED, markersize=3.5, label="dropped")
         axis.plot(kept["offset"], kept["strength"], "D", color=KEPT, markersize=6, label="kept")
         axis.set(xlabel="offset", ylabel="strength d")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.axes[0].legend(frameon=False, fontsize=7)
+    figure.axes[0].legend(fontsize=7)
     figure.suptitle(f"head {head}")
     return figure
 
@@ -41,11 +42,10 @@ def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
 
     Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
     """
-    figure, axes = row_of_axes(list(panels), 4.2, 3.2, sharex=True)
+    figure, axes = row_of_axes(panels, 4.2, 3.2, sharex=True)
     for name, axis in axes.items():
         for head, group in panels[name].groupby("head"):
-            look = {"label": f"head {head}", "markersize": 4, **line_style(int(head))}
-            axis.plot(group["distance"], group["bias"], **look)
+            axis.plot(group["distance"], group["bias"], label=f"head {head}", markersize=4, **line_style(head))
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set(xlabel="distance j − i (steps)", ylabel="added to the score")
     return finish(figure, title)
@@ -63,10 +63,8 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
     figure, axes = row_of_axes([f"{length} digits" for length in lengths], 3.6, 3.0, sharey=True)
     for axis, length in zip(axes.values(), lengths, strict=True):
         mine = table[table["length"] == length]
-        for number, (column, label) in enumerate(
-            {"share": "attention on its place", "correct": "digit correct"}.items()
-        ):
-            axis.plot(mine["step"], mine[column], markersize=4, label=label, **line_style(number))
+        axis.plot(mine["step"], mine["share"], markersize=4, label="attention on its place", **line_style(0))
+        axis.plot(mine["step"], mine["correct"], markersize=4, label="digit correct", **line_style(1))
         axis.axvline(train_length - 0.5, linestyle=":", color="0.4", label="end of the training places")
         axis.set(xlabel="output step (place)", ylim=(-3, 103))
     figure.axes[0].set_ylabel("percent")
@@ -88,5 +86,4 @@ def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
     axis.set(xlabel="τ", ylabel="exact match (%)", ylim=(-3, 112), xscale="log", title=title)
     axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)
     axis.set_xticks([], minor=True)
-    sns.despine(figure)
     return figure

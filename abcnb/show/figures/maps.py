@@ -21,15 +21,13 @@ def _draw_map(axis: Axes, matrix: torch.Tensor, source: str | None, bar: str, **
     """A heat map with few ticks, or the source's tokens; what is −inf is grey; `bar` labels the colour bar."""
     axis.set_facecolor(CLOSED)
     values, (rows, columns) = matrix.numpy(), matrix.shape
+    labelled = source and columns <= MOST_LABELLED
+    labels = {"xticklabels": list(source) if labelled else max(1, columns // 6), "yticklabels": max(1, rows // 8)}
     bars = {"cbar": bool(bar), "cbar_kws": {"label": bar}}
-    sns.heatmap(values, mask=~np.isfinite(values), cmap=COLOURMAP, ax=axis, **bars, **limits)
-    if source and columns <= MOST_LABELLED:
-        axis.set_xticks(np.arange(columns) + 0.5, list(source), rotation=0, fontsize=7 if columns <= 20 else 6)
-    else:
-        ticks = np.arange(0, columns, max(1, columns // 6))
-        axis.set_xticks(ticks + 0.5, ticks, rotation=0)
-    ticks = np.arange(0, rows, max(1, rows // 8))
-    axis.set_yticks(ticks + 0.5, ticks, rotation=0)
+    sns.heatmap(values, mask=~np.isfinite(values), cmap=COLOURMAP, ax=axis, **labels, **bars, **limits)
+    axis.tick_params(rotation=0)
+    if labelled:
+        axis.tick_params("x", labelsize=7 if columns <= 20 else 6)
 
 
 def _head_maps(
@@ -39,12 +37,10 @@ def _head_maps(
     """A map for every head, four in a row; in one stream a row is a token too, the one before the token it writes."""
     across = min(4, len(values))
     down = -(-len(values) // across)
-    size = (width * across, height * down)
-    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
-    for axis in axes.flat[len(values) :]:
-        axis.axis("off")
-    for head, axis in zip(range(len(values)), axes.flat, strict=False):
-        _draw_map(axis, values[head], source, bar if head == len(values) - 1 else "", **limits)
+    figure = plt.figure(figsize=(width * across, height * down), layout="constrained")
+    for head, matrix in enumerate(values):
+        axis = figure.add_subplot(down, across, head + 1)
+        _draw_map(axis, matrix, source, bar if head == len(values) - 1 else "", **limits)
         rows_are = "token" if columns_are == "token" else "output step"
         axis.set(title=f"head {first_head + head}", xlabel=columns_are, ylabel=rows_are)
     figure.suptitle(title)
@@ -67,10 +63,10 @@ def attention_maps(
         columns_are: label of the columns.
         marked: cells to outline, as (row, column).
     """
-    heads, rows, columns = attention.shape
-    size = min(max(2.4, 0.16 * columns), 2.9), min(max(2.0, 0.18 * rows), 2.6)
+    _, rows, columns = attention.shape
+    size = np.clip((0.16 * columns, 0.18 * rows), (2.4, 2.0), (2.9, 2.6))
     figure = _head_maps(attention, title, source, columns_are, *size, "weight", vmin=0, vmax=1)
-    for axis in figure.axes[:heads]:
+    for axis in figure.axes[: len(attention)]:
         for row, column in marked:
             axis.add_patch(Rectangle((column, row), 1, 1, fill=False, color=KEPT, linewidth=1))
     return figure
@@ -93,7 +89,7 @@ def bias_maps(
         first_head: the number of the first head shown.
     """
     _, rows, columns = bias.shape
-    low = bias[bias.isfinite()].amin().item() if bias.isfinite().any() else 0.0
+    low = bias[bias.isfinite()].amin().item()
     labelled = source and columns <= MOST_LABELLED
     width = max(2.4, 0.13 * columns + 1.2 if labelled else 0.05 * columns + 1.4)
     bar = "bias" if low < 0 else ""  # a window is open or closed: nothing to grade
@@ -108,7 +104,7 @@ def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
     Args:
         matrices: name to [rows, columns], −inf where closed.
     """
-    figure, axes = row_of_axes(list(matrices), 3.9, 2.9)
+    figure, axes = row_of_axes(matrices, 3.9, 2.9)
     for name, axis in axes.items():
         _draw_map(axis, matrices[name], None, "added to the score")
         axis.set(xlabel="column", ylabel="output step")
@@ -126,7 +122,7 @@ def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
     """
     widths = [table.shape[1] for table in panels.values()]
     height = 0.32 * max(len(table) for table in panels.values()) + 1.4
-    figure, axes = row_of_axes(list(panels), 0.32 * sum(widths) / len(widths), height, width_ratios=widths)
+    figure, axes = row_of_axes(panels, 0.32 * sum(widths) / len(widths), height, width_ratios=widths)
     for name, axis in axes.items():
         last = axis is figure.axes[len(panels) - 1]
         sns.heatmap(
@@ -163,17 +159,17 @@ def source_layout(source: str, stream: Stream) -> Figure:
     rows |= {f"place in {name}" if len(places) > 1 else "place": row for name, row in places.items()}
     values = np.array(list(rows.values()))
     texts = np.vstack([["#"] * len(source), values[1:]])
-    figure, axis = plt.subplots(
-        figsize=(max(5.0, 0.52 * len(source)), 0.5 * len(rows) + 0.6), layout="constrained"
-    )
+    size = max(5.0, 0.52 * len(source)), 0.5 * len(rows) + 0.6
+    figure, axis = plt.subplots(figsize=size, layout="constrained")
     axis.set_facecolor("0.93")
     sns.heatmap(
         values, annot=texts, fmt="", mask=values == NO_PLACE, cmap="cividis", vmin=-1.5, vmax=stream.width + 1,
         cbar=False, linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
+        xticklabels=list(source), yticklabels=list(rows),
     )  # fmt: skip
     for column in np.flatnonzero(~np.array(digits)):
         axis.text(column + 0.5, 0.5, "·", ha="center", va="center", fontsize=9, color="0.3")
     axis.xaxis.tick_top()
-    axis.set_xticks(np.arange(len(source)) + 0.5, list(source), fontsize=11, family="monospace")
-    axis.set_yticks(np.arange(len(rows)) + 0.5, list(rows), rotation=0)
+    axis.tick_params("x", labelsize=11, labelfontfamily="monospace")
+    axis.tick_params("y", rotation=0)
     return figure

@@ -33,17 +33,15 @@ class AttentionPanel(Panel):
         if model.config.architecture != "encoder-decoder":
             raise ValueError("expected an encoder-decoder, whose steps look at a source, got a decoder-only model")
         self.model, self.data, self._taken = model, data, None
-        layers, heads = model.config.decoder_layers, model.config.heads
+        layers = [(str(layer + 1), layer) for layer in range(model.config.decoder_layers)]
         self.input = text_field(text or example_input(data.task))
-        choices = [(str(layer + 1), layer) for layer in range(layers)]
-        self.layer = control(widgets.Dropdown, "layer", options=choices, value=layers - 1)
-        self.head = control(widgets.Dropdown, "head", options=["all", *range(heads)])
+        self.layer = control(widgets.Dropdown, "layer", options=layers, value=len(layers) - 1)
+        self.head = control(widgets.Dropdown, "head", options=["all", *range(model.config.heads)])
         self.step = control(widgets.IntSlider, "output step", value=0, min=0, max=1)
         self.steps, self.picture = widgets.HTML(), picture()
-        controls = [self.input, self.layer, self.head, self.step]
+        controls, results = [self.input, self.layer, self.head, self.step], [self.steps, self.picture]
         described = f"Attention panel: {data.task.name}, what the model writes and where it looks"
-        super().__init__(controls, [self.steps, self.picture], described)
-        self.start(controls)
+        super().__init__(controls, results, described)
 
     def redraw(self) -> None:
         if self.input.value != self._taken:
@@ -52,10 +50,9 @@ class AttentionPanel(Panel):
         heads = range(self.model.config.heads) if self.head.value == "all" else [self.head.value]
         verdict = "right" if self.written == self.label else "wrong"
         text = self._taken if len(self._taken) <= 45 else self._taken[:44] + "…"
-        title = (
-            f"layer {layer + 1}: {text} → {task.read(self.written)[:45]} ({verdict}); outlined: the output step"
-        )
-        tall = min(2.6, max(1.0, 0.125 * len(self.written))) * (1.6 if len(heads) == 1 else 1)
+        said = f"{text} → {task.read(self.written)[:45]} ({verdict})"
+        title = f"layer {layer + 1}: {said}; outlined: the output step"
+        tall = round(min(260, max(100, 12.5 * len(self.written))) * (1.6 if len(heads) == 1 else 1))
         maps = (layers[layer][0].cpu() for layers in self.attention)
         tokens = self.source, "$" + self.written[:-1], self.written
         self.picture.value = head_maps(*maps, heads, title, *tokens, weights=True, tall=tall, step=self.step.value)

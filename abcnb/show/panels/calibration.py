@@ -54,11 +54,9 @@ class CalibrationPanel(Panel):
         self.tau = control(widgets.FloatSlider, "τ", value=e.tau, min=0.02, max=0.6, step=0.01)
         self.kappa_cross = control(widgets.FloatSlider, "κ cross", value=2.0, min=-1, max=8, step=0.1)
         self.kappa_self = control(widgets.FloatSlider, "κ self", value=0.87, min=-1, max=8, step=0.1)
-        choices = [(name, delta) for delta, name in DIRECTIONS.items()]
-        self.directions_cross, self.directions_self = (
-            control(widgets.SelectMultiple, f"Δ {name}", options=choices, value=value, rows=5)
-            for name, value in (("cross", (-1, 0, 1)), ("self", (1,)))
-        )
+        deltas = {"options": [(name, delta) for delta, name in DIRECTIONS.items()], "rows": 5}
+        self.directions_cross = control(widgets.SelectMultiple, "Δ cross", value=(-1, 0, 1), **deltas)
+        self.directions_self = control(widgets.SelectMultiple, "Δ self", value=(1,), **deltas)
         self.length = control(widgets.IntSlider, "length (digits)", value=12, min=1, max=60)
         self.lines, self.maps = widgets.HTML(), picture()
         choices = [self.kappa_cross, self.kappa_self, self.directions_cross, self.directions_self]
@@ -67,16 +65,13 @@ class CalibrationPanel(Panel):
         controls = [self.mode, self.tau, self._of_algorithm_1, self.length]
         results = [self.lines, self.maps, self.retraining]
         super().__init__(controls, results, f"Calibration panel: {e.task}, {e.method}, seed {e.seed}")
-        self.start([self.mode, self.tau, *choices, self.length])
+        for choice in choices:
+            choice.observe(self.update, names="value")
         self._fragment = self.fragment()
 
     @property
     def config(self) -> Algorithm1Config:
-        """The choices of Algorithm 1.
-
-        Raises:
-            ValueError: no direction is chosen.
-        """
+        """The choices of Algorithm 1; without a direction they are a ValueError."""
         return Algorithm1Config(
             kappa_self=self.kappa_self.value,
             kappa_cross=self.kappa_cross.value,
@@ -95,9 +90,9 @@ class CalibrationPanel(Panel):
 
     def asked(self) -> tuple[Experiment, str]:
         """What retraining would train, the run's experiment with the controls' choices, and its name."""
-        if self.mode.value == RULE:
-            return replace(self.run.experiment, tau=self.tau.value), self.name
         e = self.run.experiment
+        if self.mode.value == RULE:
+            return replace(e, tau=self.tau.value), self.name
         model = replace(e.model, heads=e.interpolation.model.heads)  # a matrix for each of the plain model's
         return replace(e, bias="algorithm1", algorithm1=self.config, tau=TAU, model=model), self.name
 
@@ -139,8 +134,8 @@ class CalibrationPanel(Panel):
         for key, mode, slider, value in moves:
             self.mode.value = mode
             slider.value = value
-            text = self.text or self._said
-            frames[key].append({"name": f"{value:g}", "png": _small(self.maps.value), "text": text})
+            frame = {"name": f"{value:g}", "png": _small(self.maps.value), "text": self.text or self._said}
+            frames[key].append(frame)
         self.mode.value, self.tau.value, self.kappa_cross.value = before
         start = min(range(len(TAUS)), key=lambda n: abs(TAUS[n] - self.tau.value))
         return jinja2.Template(PAGE.read_text(encoding="utf-8")).render(frames=frames, start=start)

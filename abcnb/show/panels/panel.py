@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 import ipywidgets as widgets
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
+from seaborn.utils import relative_luminance
 
 
 def control(kind: type, description: str, **options) -> widgets.Widget:
     """A slider, choice or text field with its description beside it."""
-    return kind(
-        description=description, style={"description_width": "10.5em"}, layout={"width": "32em"}, **options
-    )
+    look = {"style": {"description_width": "10.5em"}, "layout": {"width": "32em"}}
+    return kind(description=description, **look, **options)
 
 
 def text_field(value: str) -> widgets.Text:
@@ -32,9 +32,8 @@ def table(rows: Iterable[Sequence], head: Sequence[str] = ()) -> str:
     Where there is no head, the first cell of each row names it.
     """
     style = "padding:1px 6px;white-space:nowrap;text-align:left"
-    heads = "".join(
-        f'<th scope="col" style="{style};border-bottom:1px solid">{escape(name)}</th>' for name in head
-    )
+    top = f'<th scope="col" style="{style};border-bottom:1px solid">'
+    heads = "".join(f"{top}{escape(name)}</th>" for name in head)
     body = ""
     for row in rows:
         body += "<tr>"
@@ -53,19 +52,22 @@ def table(rows: Iterable[Sequence], head: Sequence[str] = ()) -> str:
 def _filled(colour) -> str:
     if colour is None:
         return ""
-    red, green, blue = to_rgb(colour)
-    ink = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.45 else "black"
+    ink = "white" if relative_luminance(colour) < 0.18 else "black"
     return f";background:{to_hex(colour)};color:{ink}"
 
 
 class Panel(widgets.VBox):
     """Controls above, a line for messages below them, results at the bottom.
 
-    A subclass implements `redraw`, and calls `start` when all is in place.
+    A subclass implements `redraw`, and calls `__init__`, which draws for the first time, when all is in place.
+
+    Args:
+        controls: shown in this order; whenever one moves, the panel is redrawn.
+        results: the widgets of what is drawn.
+        described: one line on what the panel shows.
 
     Attributes:
         text: what the reader is told; empty where nothing has to be said.
-        described: one line on what the panel shows.
         message: the widget that shows the text.
         results: the box of what is drawn; hidden where the controls ask for something that cannot be.
         still: the tables and pictures of how the panel started, as HTML.
@@ -75,17 +77,14 @@ class Panel(widgets.VBox):
         self.text, self.described, self.still = "", described, ""
         self.message, self.results = widgets.HTML(), widgets.VBox(list(results))
         super().__init__([*controls, self.message, self.results])
-
-    def start(self, controls: Iterable[widgets.Widget]) -> None:
-        """Draw for the first time, keep that, and from now on redraw whenever a control moves."""
         self.update()
         self.still = self.message.value
-        for shown in () if self.text else self.results.children:
+        for shown in () if self.text else results:
             if isinstance(shown, widgets.HTML):
                 self.still += shown.value
             elif isinstance(shown, widgets.Image):
                 data = base64.b64encode(shown.value).decode("ascii")
-                self.still += f'<p><img alt="{escape(self.described)}" src="data:image/png;base64,{data}"></p>'
+                self.still += f'<p><img alt="{escape(described)}" src="data:image/png;base64,{data}"></p>'
         for moved in controls:
             moved.observe(self.update, names="value")
 
@@ -103,10 +102,9 @@ class Panel(widgets.VBox):
             self.redraw()
             self.text = ""
         except ValueError as error:
-            self.text = (str(error).splitlines() or ["this cannot be drawn"])[0]
+            self.text = str(error).partition("\n")[0]
         self.results.layout.display = "none" if self.text else None
-        style = "color:#8a3b00;font-weight:600"
-        said = f'<span role="status" style="{style}">{escape(self.text)}</span>'
+        said = f'<span role="status" style="color:#8a3b00;font-weight:600">{escape(self.text)}</span>'
         self.message.value = said if self.text else ""
 
     def _repr_mimebundle_(self, **kwargs) -> dict:

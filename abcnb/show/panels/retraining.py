@@ -33,7 +33,7 @@ class Stopped(Exception):
 
 def longest_trained(task: Task) -> int:
     """The longest training length in the measure of tests: decimal digits for Parity, too."""
-    return max((n for n in range(1, 61) if task.digits_at(n) <= task.train_length), default=1)
+    return max(n for n in range(1, 61) if task.digits_at(n) <= task.train_length)
 
 
 class Retraining(widgets.VBox):
@@ -43,9 +43,7 @@ class Retraining(widgets.VBox):
         run: a trained run, whose curve is the first one.
         name: of that curve.
         asked: gives the experiment to train and its curve's name, or raises ValueError.
-        runs: the folder of all runs.
-        device: `auto`, `cpu` or `cuda`.
-        samples: test samples per length.
+        runs, device, samples: as of `CalibrationPanel`.
 
     Attributes:
         curves: digest of an experiment to its scores, as `draw_accuracy` takes them.
@@ -64,11 +62,11 @@ class Retraining(widgets.VBox):
         self.asked, self.runs, self.device, self.samples = asked, runs, device, samples
         self.curves: dict[str, pd.DataFrame] = {}
         self.thread: threading.Thread | None = None
+        self._first_report: tuple[float, int] | None = None
         self._stop_asked = threading.Event()
         self._longest = longest_trained(run.experiment.get_task())
-        self.start_button = widgets.Button(
-            description="Retrain with these lines", button_style="primary", layout={"width": "16em"}
-        )
+        look = {"button_style": "primary", "layout": {"width": "16em"}}
+        self.start_button = widgets.Button(description="Retrain with these lines", **look)
         self.stop_button = widgets.Button(description="Stop", disabled=True, layout={"width": "7em"})
         self.progress = widgets.IntProgress(value=0, min=0, max=1, layout={"width": "20em"})
         self.status, self.picture, self.table = widgets.Label(""), picture(), widgets.HTML()
@@ -109,14 +107,15 @@ class Retraining(widgets.VBox):
             return
         try:
             self.progress.max, self.progress.value = steps_to_do(experiment, self.runs), 0
-            run = fit(experiment, self.runs, self.device, progress=False, listener=self._listener())
+            self._first_report = None
+            run = fit(experiment, self.runs, self.device, progress=False, listener=self._listen)
             self.progress.value = self.progress.max
             self._add_curve(experiment, name, self._scores(run))
             text = "Done: the curve is in the figure."
         except Stopped:
             text = "Stopped; the next press goes on from the last checkpoint, if there is one yet."
         except Exception as error:  # whatever it is, the reader sees it; the thread has nobody else to tell
-            text = (str(error).splitlines() or [""])[0] or type(error).__name__
+            text = str(error).partition("\n")[0] or type(error).__name__
         finally:
             _one_at_a_time.release()
         self._end(text)
@@ -125,20 +124,14 @@ class Retraining(widgets.VBox):
         self.status.value = text
         self.start_button.disabled, self.stop_button.disabled = False, True
 
-    def _listener(self) -> Callable[[int, float], None]:
-        first: list[tuple[float, int]] = []
-
-        def listen(steps: int, loss: float) -> None:
-            now, done, total = time.monotonic(), self.progress.value + steps, self.progress.max
-            first.append((now, done))
-            before, at = first[0]
-            left = ""
-            if done > at:  # the first report of a resumed training counts the steps of its last time too
-                left = f", {tqdm.format_interval((now - before) / (done - at) * max(0, total - done))} left"
-            text = f"step {done} of {total}, loss {loss:.3f}{left}"
-            self.show_progress("another process trains this model" if math.isnan(loss) else text, steps)
-
-        return listen
+    def _listen(self, steps: int, loss: float) -> None:
+        now, done, total = time.monotonic(), self.progress.value + steps, self.progress.max
+        # The first report of a resumed training counts the steps of its last time too.
+        before, at = self._first_report = self._first_report or (now, done)
+        left = (now - before) / (done - at) * max(0, total - done) if done > at else None
+        text = f"step {done} of {total}, loss {loss:.3f}"
+        text += f", {tqdm.format_interval(left)} left" if left is not None else ""
+        self.show_progress("another process trains this model" if math.isnan(loss) else text, steps)
 
     def _scores(self, run: Run) -> Iterable[Score]:
         for length in TESTED_LENGTHS:

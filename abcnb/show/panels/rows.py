@@ -33,7 +33,6 @@ class RowsPanel(Panel):
         self.model, self.task = model, data.task
         self.input, self.written = text_field(text), widgets.HTML()
         super().__init__([self.input], [self.written], f"Rows panel: {text} written out")
-        self.start([self.input])
 
     def redraw(self) -> None:
         batch = self.task.batch(self.task.parse(self.input.value))

@@ -21,9 +21,8 @@ KINDS = {
 
 def example_input(task: Task) -> str:
     """An input in the task's own form, with the paper's digits as far as its base has them."""
-    first, second = (
-        "".join("0123456789abcdef"[int(c) % task.base] for c in n) for n in ("078114514", "0241919810")
-    )
+    paper = ("078114514", "0241919810")
+    first, second = ("".join("0123456789abcdef"[int(digit) % task.base] for digit in text) for text in paper)
     if task.operands == 1:
         return task.symbol + first
     return first + task.symbol + second[: task.widths(len(second))[1]]
@@ -66,11 +65,9 @@ class TasksPanel(Panel):
         self.task.observe(self._other_task, names="value")
         controls = [self.task, self.base, self.form, self.input]
         super().__init__(controls, [self.texts, self.cells], f"Tasks panel: what the columns of {text} are")
-        self.start(controls)
 
     def _other_task(self, change: dict) -> None:
-        task = get_task(change["new"])
-        form = self.form.value
+        task, form = get_task(change["new"]), self.form.value
         self.form.options = task.forms
         self.form.value = form if form in task.forms else task.forms[0]
         self.base.value, self.base.disabled = task.default_base, len(task.bases) == 1

@@ -34,10 +34,8 @@ class WindowPanel(Panel):
         self.length = control(widgets.IntSlider, "length (digits)", value=length, min=1, max=max(20, length))
         self.picture, self.phases = picture(), widgets.HTML()
         controls = [self.w, self.sides, self.period, self.length]
-        super().__init__(
-            controls, [self.picture, self.phases], f"Window panel: ABS and cyclic positions on {task}"
-        )
-        self.start(controls)
+        results = [self.picture, self.phases]
+        super().__init__(controls, results, f"Window panel: ABS and cyclic positions on {task}")
 
     def redraw(self) -> None:
         task, period, w, sides = self.task, self.period.value, self.w.value, self.sides.value
@@ -47,17 +45,12 @@ class WindowPanel(Panel):
         source, fed = decode(batch.source[0]).replace("0", "#"), "$" + "#" * (len(steps) - 1)
         title = f"ABS at {self.length.value} digits: w = {w}, {sides}; grey is closed"
         maps = cross(steps, columns), own(steps, batch.stream.columns())
-        self.picture.value = head_maps(*maps, [0], title, source, fed, tall=3.2)
-        shown = {
-            "source token": (source, CyclicColumns(2, period).phases(columns).tolist()),
-            "decoder input": (fed, (steps % period).tolist()),
-        }
-        self.phases.value = "".join(
-            table([[name, *tokens], ["phase", *(_cell(phase, period) for phase in phases)]])
-            for name, (tokens, phases) in shown.items()
-        )
+        self.picture.value = head_maps(*maps, [0], title, source, fed, tall=320)
+        of_source = _table("source token", source, CyclicColumns(2, period).phases(columns), period)
+        self.phases.value = of_source + _table("decoder input", fed, steps % period, period)
 
 
-def _cell(phase: int, period: int) -> tuple:
-    """Text and colour of a phase; a token without one is empty."""
-    return ("", None) if phase < 0 else (phase, shade(phase, max(1, period - 1)))
+def _table(name: str, tokens: str, phases: torch.Tensor, period: int) -> str:
+    """Tokens and the coloured phase of each."""
+    cells = [(phase, shade(phase, max(1, period - 1))) for phase in phases.tolist()]
+    return table([[name, *tokens], ["phase", *cells]])
