@@ -81,9 +81,8 @@ def head_maps(
             _write_upwards(picture, "output step", left - 44, top, bottom)
     if weights or lowest < 0:
         left, bottom = WIDTH - RIGHT + 10, height - LABELS - CAPTION
-        picture.paste(
-            _cells(np.linspace(norm.vmax, norm.vmin, 256)[:, None], norm, (12, bottom - TOP)), (left, TOP)
-        )
+        scale = np.linspace(norm.vmax, norm.vmin, 256)[:, None]
+        picture.paste(_cells(scale, norm, (12, bottom - TOP)), (left, TOP))
         for share in (0, 0.5, 1):
             where = (left + 16, TOP + share * (bottom - TOP))
             pen.text(where, f"{norm.vmax + share * (norm.vmin - norm.vmax):.2g}", "black", TOKENS, "lm")
