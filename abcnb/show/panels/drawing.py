@@ -1,8 +1,8 @@
 """What the panels draw: maps of all heads, and curves.
 
-A move of a slider redraws the maps, and sixteen axes of matplotlib take half a second. So their picture is put together
-from pixels, which takes a tenth of that. `pyplot` is left alone: its current figure belongs to the reader, and a panel
-may draw from a thread.
+A move of a slider redraws the maps, and sixteen axes of matplotlib take half a second. So their picture is put
+together from pixels, which takes a tenth of that. `pyplot` is left alone: its current figure belongs to the reader,
+and a panel may draw from a thread.
 """
 
 import io
@@ -93,7 +93,7 @@ def head_maps(
 
 
 def _layout(heads: int, tall: int) -> tuple[tuple[int, int], dict[tuple[int, int], tuple[int, int]]]:
-    """Width of a map and height of the picture; the upper left corner of each map, by attention and place of its head.
+    """Width of a map and height of the picture; the upper left corner of each map, by attention and place of head.
 
     Self-attention is below cross-attention; those of one head are side by side.
     """
