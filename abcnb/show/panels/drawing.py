@@ -1,8 +1,8 @@
 """What the panels draw: maps of all heads, and curves.
 
 A move of a slider redraws the maps, and sixteen axes of matplotlib take half a second. So their picture is put
-together from pixels, which takes a tenth of that. `pyplot` is left alone: its current figure belongs to the reader,
-and a panel may draw from a thread.
+together from pixels, which takes a tenth of that. `pyplot` is left alone: its current figure belongs to the
+reader, and a panel may draw from a thread.
 """
 
 import io
