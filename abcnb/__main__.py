@@ -103,13 +103,14 @@ def joined(arguments: list[str]) -> list[str]:
     option = ""
     for argument in arguments:
         named = option in NAMES and not argument.startswith("-")
-        if not named and not (option in NUMBERS and argument.replace(",", "").isdecimal()):
-            option = argument
-            result.append(argument)
-        elif result[-1] == option:
-            result.append(argument)
+        if named or (option in NUMBERS and argument.replace(",", "").isdecimal()):
+            if result[-1] == option:
+                result.append(argument)
+            else:
+                result[-1] += f" {argument}"
         else:
-            result[-1] += f" {argument}"
+            result.append(argument)
+            option = argument
     return result
 
 

@@ -23,10 +23,11 @@ from abcnb.study.runs import Run, load_run
 WIDE = 20  # digits of the longer input
 LONGEST = 100
 VANILLA, ABS, ABC = (line_style(STYLED.index(name))["color"] for name in ("vanilla", "abs", "abc"))
+NAMES = {"abc": "ABC", "abs": "ABS", "vanilla": "Vanilla"}
 STYLES = {
-    "abc": ("ABC", {"color": ABC, "linewidth": 2, "marker": "D", "zorder": 3}),
-    "abs": ("ABS", {"color": ABS, "linewidth": 7, "alpha": 0.45}),
-    "vanilla": ("Vanilla", {"color": VANILLA, "linewidth": 2, "marker": "o", "zorder": 2}),
+    "ABC": {"color": ABC, "linewidth": 2, "marker": "D", "zorder": 3},
+    "ABS": {"color": ABS, "linewidth": 7, "alpha": 0.45},
+    "Vanilla": {"color": VANILLA, "linewidth": 2, "marker": "o", "zorder": 2},
 }
 
 
@@ -58,11 +59,10 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     middles = {0: "$", operand / 2: "a", operand: "+", 1.5 * operand: "b", 2 * operand: "&"}
     found.set_xticks(list(middles), list(middles.values()), fontsize=10)
     found.set_yticks([0, 5, 10, 15, WIDE + 1], ["0", "5", "10", "15", "&"], family="monospace", fontsize=10)
-    chosen = (table["task"] == "addition") & (table["preset"] == "laptop") & (table["settings"] == "")
-    chosen &= (table["test_set"] == "random") & (table["length"] <= LONGEST) & table["method"].isin(STYLES)
-    names = {method: name for method, (name, _) in STYLES.items()}
-    rows = views.with_intervals(table[chosen]).replace({"method": names})
-    draw_accuracy(outcome, rows, task.train_length, dict(STYLES.values()))
+    rows = table.query("task == 'addition' and preset == 'laptop' and settings == '' and test_set == 'random'")
+    rows = rows[rows["method"].isin(NAMES) & (rows["length"] <= LONGEST)]
+    rows = views.with_intervals(rows).replace({"method": NAMES})
+    draw_accuracy(outcome, rows, task.train_length, STYLES)
     outcome.legend(loc="center right", fontsize=12)
     return figure
 

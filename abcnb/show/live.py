@@ -21,7 +21,7 @@ class LiveCurve:
     def __init__(self, title: str):
         self.title = title
         self._handle = DisplayHandle()
-        self._show = self._handle.display
+        self._show = self._handle.display  # the first time; later it is updated
 
     def __call__(self, history: list[dict]) -> None:
         """Show the records so far: step, seconds, loss, exact_match (percent)."""

@@ -81,7 +81,7 @@ def _formula(found: re.Match) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """The anchor of a heading; Jupyter's own anchor of it (hyphens for spaces, formulas as written) gives the same."""
+    """The anchor of a heading; Jupyter's own of it (hyphens for spaces, formulas as written) gives the same."""
     return re.sub(r"\W+", "-", unescape(heading).lower().replace("_", "")).strip("-") or "section"
 
 

@@ -1,8 +1,8 @@
 """What the panels draw: maps of all heads, and curves.
 
-A move of a slider redraws the maps, and sixteen axes of matplotlib take half a second. So their picture is put together
-from pixels, which takes a tenth of that. `pyplot` is left alone: its current figure belongs to the reader, and a panel
-may draw from a thread.
+A move of a slider redraws the maps, and sixteen axes of matplotlib take half a second. So their picture is put
+together from pixels, which takes a tenth of that. `pyplot` is left alone: its current figure belongs to the
+reader, and a panel may draw from a thread.
 """
 
 import io
@@ -81,9 +81,8 @@ def head_maps(
             _write_upwards(picture, "output step", left - 44, top, bottom)
     if weights or lowest < 0:
         left, bottom = WIDTH - RIGHT + 10, height - LABELS - CAPTION
-        picture.paste(
-            _cells(np.linspace(norm.vmax, norm.vmin, 256)[:, None], norm, (12, bottom - TOP)), (left, TOP)
-        )
+        scale = np.linspace(norm.vmax, norm.vmin, 256)[:, None]
+        picture.paste(_cells(scale, norm, (12, bottom - TOP)), (left, TOP))
         for share in (0, 0.5, 1):
             where = (left + 16, TOP + share * (bottom - TOP))
             pen.text(where, f"{norm.vmax + share * (norm.vmin - norm.vmax):.2g}", "black", TOKENS, "lm")
@@ -94,7 +93,7 @@ def head_maps(
 
 
 def _layout(heads: int, tall: int) -> tuple[tuple[int, int], dict[tuple[int, int], tuple[int, int]]]:
-    """Width of a map and height of the picture; the upper left corner of each map, by attention and place of its head.
+    """Width of a map and height of the picture; the upper left corner of each map, by attention and place of head.
 
     Self-attention is below cross-attention; those of one head are side by side.
     """
