@@ -17,7 +17,7 @@ from PIL import Image
 from abcnb.lines.algorithm1 import DIRECTIONS, Algorithm1Config, line_table
 from abcnb.lines.line import windows
 from abcnb.show import figures, hero, style
-from abcnb.show.panels.drawing import _labels, _layout, accuracy_figure, head_maps
+from abcnb.show.panels.drawing import _labels, _layout, accuracy_figure, head_maps, of_heads
 from abcnb.show.style import CLOSED as GREY
 from abcnb.show.style import COLOURMAP, KEPT
 from abcnb.study import results, views
@@ -159,8 +159,8 @@ def test_panel_maps_are_grey_where_closed_and_share_the_colours_of_an_attention(
     (bias,) = windows(stream, 2).cross_biases
     window = bias(torch.arange(4), stream.columns(crossing=True))
     self_ = torch.zeros(2, 4, 4).masked_fill(torch.ones(4, 4).triu(1).bool(), CLOSED) - torch.eye(4)
-    png = head_maps(window, self_, (0, 1), "title", "$123&", tall=115)
-    (wide, _), corners = _layout(2, 115)
+    png = head_maps(window, self_, of_heads((0, 1)), "title", "$123&", tall=115)
+    (wide, _), corners = _layout(2, 2, 115)
     grey, low, high = map(to_rgb, (GREY, *matplotlib.colormaps[COLOURMAP]([0.0, 1.0])))
     for number, values in enumerate((window, self_)):
         for head, matrix in enumerate(values):
@@ -169,10 +169,10 @@ def test_panel_maps_are_grey_where_closed_and_share_the_colours_of_an_attention(
                 assert np.allclose(found[matrix.numpy() == value], colour, atol=0.01)
 
 
-@pytest.mark.parametrize("heads", [1, 2, 4, 5, 8])
-def test_panel_maps_lie_in_the_picture_and_apart(heads):
-    (wide, height), corners = _layout(heads, 100)
-    assert len(corners) == 2 * heads
+@pytest.mark.parametrize(("crossed", "own"), [(1, 1), (2, 2), (4, 1), (5, 5), (13, 4), (1, 3)])
+def test_panel_maps_lie_in_the_picture_and_apart(crossed, own):
+    (wide, height), corners = _layout(crossed, own, 100)
+    assert len(corners) == crossed + own
     for (left, top), (other, below) in permutations(corners.values(), 2):
         assert 0 < left < left + wide < 960 and 0 < top < top + 100 < height
         assert abs(left - other) > wide or abs(top - below) > 100
@@ -181,8 +181,8 @@ def test_panel_maps_lie_in_the_picture_and_apart(heads):
 def test_panel_maps_outline_a_step():
     weights = torch.rand(8, 4, 6), torch.rand(8, 4, 4)
     shown = {"source": "$12+3&", "fed": "$123", "written": "321&", "weights": True}
-    first = head_maps(*weights, range(8), "title", **shown, step=2)
-    second = head_maps(*weights, range(8), "title", **shown, step=3)
+    first = head_maps(*weights, of_heads(range(8)), "title", **shown, step=2)
+    second = head_maps(*weights, of_heads(range(8)), "title", **shown, step=3)
     one, other = (np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int) for png in (first, second))
     assert one.shape == other.shape and one.shape[1] == 960
     outlined = (abs(one - np.array(to_rgb(KEPT)) * 255) < 2).all(-1)

@@ -5,7 +5,7 @@ import ipywidgets as widgets
 from abcnb.model.attention import record
 from abcnb.model.decoding import write_outputs
 from abcnb.model.transformer import Transformer
-from abcnb.show.panels.drawing import head_maps
+from abcnb.show.panels.drawing import head_maps, of_heads
 from abcnb.show.panels.panel import Panel, control, picture, table, text_field
 from abcnb.show.panels.tasks import example_input
 from abcnb.show.style import KEPT
@@ -53,9 +53,11 @@ class AttentionPanel(Panel):
         said = f"{text} → {task.read(self.written)[:45]} ({verdict})"
         title = f"layer {layer + 1}: {said}; outlined: the output step"
         tall = round(min(260, max(100, 12.5 * len(self.written))) * (1.6 if len(heads) == 1 else 1))
-        maps = (layers[layer][0].cpu() for layers in self.attention)
+        maps = (layers[layer][0, list(heads)].cpu() for layers in self.attention)
         tokens = self.source, "$" + self.written[:-1], self.written
-        self.picture.value = head_maps(*maps, heads, title, *tokens, weights=True, tall=tall, step=self.step.value)
+        self.picture.value = head_maps(
+            *maps, of_heads(heads), title, *tokens, weights=True, tall=tall, step=self.step.value
+        )
         self.steps.value = self._table()
 
     def _take(self, text: str) -> None:

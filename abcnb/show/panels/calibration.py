@@ -16,9 +16,9 @@ from PIL import Image
 
 from abcnb.lines.algorithm1 import DIRECTIONS, Algorithm1Config, calibrate_matrices
 from abcnb.lines.biases import Biases
-from abcnb.lines.calibration import TAU, calibrate_attention
-from abcnb.lines.line import parted
-from abcnb.show.panels.drawing import head_maps
+from abcnb.lines.calibration import TAU, Calibration, calibrate_attention
+from abcnb.lines.line import dealt, parted
+from abcnb.show.panels.drawing import head_maps, of_heads
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.show.panels.retraining import Retraining
 from abcnb.study.experiments import Experiment
@@ -102,28 +102,39 @@ class CalibrationPanel(Panel):
         self._of_algorithm_1.layout.display = "none" if rule else None
         if rule:
             found = calibrate_attention(self.attention, self.tau.value)
-            most = max(map(len, parted(found.strongest(self.run.experiment.model.heads), found.stream)))
-            biases, head = found.biases(most), ["line", "share", "layer", "head"]  # a map for each line
+            biases, names = self._a_map_for_each_line(found)
+            head = ["line", "share", "layer", "head"]
             rows = [(str(f.line), f"{f.share:.2f}", f.layer + 1, f.head) for f in found.found]
             self._said = f"{self.name}: " + ", ".join(f"{line} {share}" for line, share, *_ in rows)
         else:
             biases = calibrate_matrices(self.attention[-1], self.config)
+            names = of_heads(range(self.run.experiment.interpolation.model.heads))
             head, rows = ["attention", "head", "Δ", "offset", "value"], []
             for bias in biases.cross_biases + biases.self_biases:
                 rows += [(bias.attention, *which, f"{value:.2f}") for *which, value in bias.lines]
             self._said = f"Algorithm 1, {self.name}"
         self.lines.value = table(rows, head)
-        self.maps.value = self._draw(biases)
+        self.maps.value = self._draw(biases, names)
 
-    def _draw(self, biases: Biases) -> bytes:
+    def _a_map_for_each_line(self, found: Calibration) -> tuple[Biases, tuple[list[str], list[str]]]:
+        """The lines that a new model would have, one to a map, and the maps' names."""
+        shares = {f.line: f.share for f in found.found}
+        own, crossed = parted(found.strongest(self.run.experiment.model.heads), found.stream)
+        biases = (dealt(name, max(1, len(lines)), lines) for name, lines in (("self", own), ("cross", crossed)))
+        names = ([f"{line}: {shares[line]:.2f}" for line in lines] or ["no line"] for lines in (crossed, own))
+        return Biases(*((bias,) for bias in biases)), tuple(names)
+
+    def _draw(self, biases: Biases, names: tuple[list[str], list[str]]) -> bytes:
         width, form = self.task.digits_at(self.length.value) + 1, self.run.experiment.form
         stream = self.task.stream(width, form)
         steps = torch.arange(stream.rows)
         (own,), (cross,) = biases
         source = decode(self.task.source(self.task.smallest(width), form)[0]).replace("0", "#")
-        title = f"lines at {self.length.value} digits, {self.name}; grey is closed"
+        title = (
+            f"lines at {self.length.value} digits, {self.name}; above cross-, below self-attention; grey is closed"
+        )
         drawn = cross(steps, stream.columns(crossing=True)), own(steps, stream.columns())
-        return head_maps(*drawn, range(cross.heads), title, source)
+        return head_maps(*drawn, names, title, source)
 
     def fragment(self) -> str:
         """A self-contained HTML fragment with frames for several τ and κ; the controls stay where they were."""

@@ -8,8 +8,7 @@ reader, and a panel may draw from a thread.
 import io
 import textwrap
 import threading
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Iterable, Sequence
 
 import matplotlib
 import numpy as np
@@ -34,7 +33,7 @@ _drawing = threading.Lock()
 def head_maps(
     cross: torch.Tensor,
     self_: torch.Tensor,
-    heads: Sequence[int],
+    names: tuple[Sequence[str], Sequence[str]],
     title: str,
     source: str,
     fed: str = "",
@@ -43,12 +42,12 @@ def head_maps(
     tall: int = 115,
     step: int | None = None,
 ) -> bytes:
-    """Maps of cross- and self-attention, one per head, or of biases, whose closed cells (−inf) are grey, as PNG.
+    """Maps of cross- and self-attention, or of their biases, whose closed cells (−inf) are grey, as PNG.
 
     Args:
-        cross: [all heads, rows, columns].
-        self_: [all heads, rows, rows].
-        heads: those drawn; a single one has its two maps side by side.
+        cross: [maps, rows, columns].
+        self_: [maps, rows, rows]; where there is one map of either, they stand side by side.
+        names: of the maps of either.
         title: of the picture.
         source, fed, written: tokens that label the source's columns, the steps attended to and the steps that write;
             numbers where there are none, or no room.
@@ -58,16 +57,16 @@ def head_maps(
     """
     lowest = min(float(part[torch.isfinite(part)].min()) for part in (cross, self_))
     norm = Normalize(0.0, 1.0) if weights else Normalize(lowest or -1.0, 0.0)
-    (wide, height), corners = _layout(len(heads), tall)
+    (wide, height), corners = _layout(len(cross), len(self_), tall)
     picture = Image.new("RGB", (WIDTH, height), "white")
     pen = ImageDraw.Draw(picture)
     pen.text((WIDTH / 2, 10), textwrap.fill(title, 105), "black", TITLE, "ma", align="center")
-    shown = [("cross", "source column", cross, source), ("self", "step attended to", self_, fed)]
+    shown = [("source column", cross, source), ("step attended to", self_, fed)]
     for (number, place), (left, top) in corners.items():
-        name, columns_are, values, tokens = shown[number]
+        columns_are, values, tokens = shown[number]
         middle, bottom, (rows, columns) = left + wide / 2, top + tall, values.shape[1:]
-        picture.paste(_cells(values[heads[place]].numpy(), norm, (wide, tall)), (left, top))
-        pen.text((middle, top - 6), f"{name}-attention, head {heads[place]}", "black", TEXT, "ms")
+        picture.paste(_cells(values[place].numpy(), norm, (wide, tall)), (left, top))
+        pen.text((middle, top - 6), names[number][place], "black", TEXT, "ms")
         if step is not None:
             side = tall / rows
             pen.rectangle((left, top + step * side, left + wide, top + (step + 1) * side), outline=KEPT, width=2)
@@ -75,7 +74,7 @@ def head_maps(
             for i, text in _labels(tokens, columns, wide >= 6.5 * columns):
                 pen.text((left + (i + 0.5) * wide / columns, bottom + 4), text, "black", TOKENS, "ma")
             pen.text((middle, bottom + 18), columns_are, "black", TEXT, "ma")
-        if left == LEFT or len(heads) == 1:
+        if left == LEFT or not place:
             for i, text in _labels(written, rows, tall >= 11.5 * rows):
                 pen.text((left - 5, top + (i + 0.5) * tall / rows), text, "black", TOKENS, "rm")
             _write_upwards(picture, "output step", left - 44, top, bottom)
@@ -92,21 +91,33 @@ def head_maps(
     return buffer.getvalue()
 
 
-def _layout(heads: int, tall: int) -> tuple[tuple[int, int], dict[tuple[int, int], tuple[int, int]]]:
-    """Width of a map and height of the picture; the upper left corner of each map, by attention and place of head.
+def of_heads(heads: Iterable[int]) -> tuple[list[str], list[str]]:
+    """Names of the maps of these heads, of cross- and of self-attention."""
+    return [f"cross-attention, head {head}" for head in heads], [f"self-attention, head {head}" for head in heads]
 
-    Self-attention is below cross-attention; those of one head are side by side.
+
+def _layout(crossed: int, own: int, tall: int) -> tuple[tuple[int, int], dict[tuple[int, int], tuple[int, int]]]:
+    """Width of a map and height of the picture; the upper left corner of each map, by attention and place in it.
+
+    Self-attention is below cross-attention; one map of either are side by side.
+
+    Args:
+        crossed, own: maps of either.
+        tall: height of a map.
     """
-    across, gap = (2, 75) if heads == 1 else (min(ACROSS, heads), 20)
+    maps = crossed, own
+    across, gap = (2, 75) if max(maps) == 1 else (min(ACROSS, max(maps)), 20)
     wide = (WIDTH - LEFT - RIGHT - gap * (across - 1)) // across
-    block = -(-heads // across) * (tall + CAPTION) + LABELS
-    if heads == 1:
-        return (wide, TOP + block), {(0, 0): (LEFT, TOP), (1, 0): (LEFT + wide + gap, TOP)}
-    corners = {}
-    for number, place in product(range(2), range(heads)):
-        row, column = divmod(place, across)
-        corners[number, place] = LEFT + column * (wide + gap), TOP + number * block + row * (tall + CAPTION)
-    return (wide, TOP + 2 * block), corners
+    if max(maps) == 1:
+        corners = {(0, 0): (LEFT, TOP), (1, 0): (LEFT + wide + gap, TOP)}
+        return (wide, TOP + tall + CAPTION + LABELS), corners
+    corners, top = {}, TOP
+    for number, count in enumerate(maps):
+        for place in range(count):
+            row, column = divmod(place, across)
+            corners[number, place] = LEFT + column * (wide + gap), top + row * (tall + CAPTION)
+        top += -(-count // across) * (tall + CAPTION) + LABELS
+    return (wide, top), corners
 
 
 def _cells(values: np.ndarray, norm: Normalize, size: tuple[int, int]) -> Image.Image:

@@ -5,7 +5,7 @@ import torch
 
 from abcnb.lines.line import windows
 from abcnb.model.positions import CyclicColumns
-from abcnb.show.panels.drawing import head_maps
+from abcnb.show.panels.drawing import head_maps, of_heads
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.show.style import shade
 from abcnb.tasks.task import get_task
@@ -45,7 +45,7 @@ class WindowPanel(Panel):
         source, fed = decode(batch.source[0]).replace("0", "#"), "$" + "#" * (len(steps) - 1)
         title = f"ABS at {self.length.value} digits: w = {w}, {sides}; grey is closed"
         maps = cross(steps, columns), own(steps, batch.stream.columns())
-        self.picture.value = head_maps(*maps, [0], title, source, fed, tall=320)
+        self.picture.value = head_maps(*maps, of_heads([0]), title, source, fed, tall=320)
         of_source = _table("source token", source, CyclicColumns(2, period).phases(columns), period)
         self.phases.value = of_source + _table("decoder input", fed, steps % period, period)
 
