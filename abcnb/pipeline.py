@@ -214,7 +214,7 @@ def retrain(
 
     Args:
         data: what it is trained on.
-        lines: found by `calibrate`, or written by hand (`lines_by_hand`, `lines.windows`).
+        lines: found by `calibrate`, or written by hand (`lines_by_hand`, `line.windows`).
         model: sizes and positions; `model_with_lines(data)` when None.
         training, seed, **watch: as of `interpolate`.
 

@@ -113,7 +113,7 @@ class CyclicColumns(Positions):
 
 
 class Kinds(Positions):
-    """A learned vector for the kind of step that a token makes (`stream`), and one for the prompt: no positions.
+    """A learned vector for the kind of step that a token makes (`coordinates`), and one for the prompt: no positions.
 
     Args:
         d_model: size of the vectors.

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
+from abcnb.lines.line import dealt, parted
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.show.figures.accuracy import draw_accuracy
 from abcnb.show.style import STYLED, line_style, themed
@@ -43,8 +44,11 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     task = e.get_task()
     attention = average.cross_attention.mean((0, 1))
     stream = task.stream(WIDE + 1, e.form)
-    (bias,) = run.biases().cross_biases
-    opened = bias(torch.arange(stream.rows), stream.columns(crossing=True)).amax(0)
+    calibration = run.calibration()
+    shares = {line: share for line, share, *_ in calibration.found}
+    _, lines = parted(calibration.strongest(e.model.heads), calibration.stream)
+    opened = dealt("cross", len(lines), lines)(torch.arange(stream.rows), stream.columns(crossing=True))
+    opened = (opened + torch.tensor([shares[line] for line in lines])[:, None, None]).amax(0)
     figure = Figure(figsize=(10, 3.2), dpi=200, layout="constrained")
     before, found, outcome = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
     _draw_map(before, attention, sns.light_palette(VANILLA, as_cmap=True), "Vanilla's attention, averaged")
@@ -54,7 +58,7 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     before.set_yticks(range(len(places) + 1), [*places, "&"], family="monospace", fontsize=10)
     before.set_xlabel("source token (a digit by its place)")
     colours = sns.color_palette(f"blend:#f3c9ae,{ABC}", as_cmap=True)
-    _draw_map(found, opened, colours, f"The lines found, at {WIDE} digits")
+    _draw_map(found, opened, colours, f"The lines found, by share, at {WIDE} digits")
     operand = WIDE + 2  # its digits and the token before it
     middles = {0: "$", operand / 2: "a", operand: "+", 1.5 * operand: "b", 2 * operand: "&"}
     found.set_xticks(list(middles), list(middles.values()), fontsize=10)

@@ -38,7 +38,7 @@ class RowTask(Task):
 
     Attributes:
         has_terms: there may be any number of operands, two at least.
-        hard_kind: a kind of hard cases that the task has beside those of all (`row_testsets`).
+        hard_kind: a kind of hard cases that the task has beside those of all (`row_numbers`).
         row_names: the rows of a round, in order.
         separators: the character that ends each of them.
     """

@@ -2,7 +2,7 @@
 
     coordinates   `TokenRule` says which token ids are digits, and which one ends the prompt
     attention     `record_attention` of `nn.MultiheadAttention`; `averaged` of any other
-    lines         `calibration.calibrate_attention`, or by hand (`lines.LineBias`, `lines.by_hand`)
+    lines         `calibration.calibrate_attention`, or by hand (`line.LineBias`, `line.by_hand`)
     masks         `dense_mask` for additive masks, `flex` for FlexAttention
 
 Decoders of Hugging Face transformers: `hugging_face`.

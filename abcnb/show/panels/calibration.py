@@ -130,9 +130,7 @@ class CalibrationPanel(Panel):
         steps = torch.arange(stream.rows)
         (own,), (cross,) = biases
         source = decode(self.task.source(self.task.smallest(width), form)[0]).replace("0", "#")
-        title = (
-            f"lines at {self.length.value} digits, {self.name}; above cross-, below self-attention; grey is closed"
-        )
+        title = f"lines at {self.length.value} digits, {self.name}; above: cross-attention; grey is closed"
         drawn = cross(steps, stream.columns(crossing=True)), own(steps, stream.columns())
         return head_maps(*drawn, names, title, source)
 

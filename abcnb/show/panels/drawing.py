@@ -46,8 +46,8 @@ def head_maps(
 
     Args:
         cross: [maps, rows, columns].
-        self_: [maps, rows, rows]; where there is one map of either, they stand side by side.
-        names: of the maps of either.
+        self_: [maps, rows, rows].
+        names: of the maps of each attention.
         title: of the picture.
         source, fed, written: tokens that label the source's columns, the steps attended to and the steps that write;
             numbers where there are none, or no room.
@@ -99,10 +99,10 @@ def of_heads(heads: Iterable[int]) -> tuple[list[str], list[str]]:
 def _layout(crossed: int, own: int, tall: int) -> tuple[tuple[int, int], dict[tuple[int, int], tuple[int, int]]]:
     """Width of a map and height of the picture; the upper left corner of each map, by attention and place in it.
 
-    Self-attention is below cross-attention; one map of either are side by side.
+    Self-attention is below cross-attention, or beside it where each has one map.
 
     Args:
-        crossed, own: maps of either.
+        crossed, own: how many maps each has.
         tall: height of a map.
     """
     maps = crossed, own
