@@ -37,6 +37,7 @@ from abcnb.tasks.training_data import TrainingData, generator_for
 PLAIN = ModelConfig(decoder_layers=2, position="sinusoidal")
 HEADS_WITH_LINES = 16
 TRAINING = TrainingConfig(steps=1000, learning_rate=2e-3)
+RETRAINING = replace(TRAINING, steps=1500, batch_size=128)
 CALIBRATION_SAMPLES, CALIBRATION_BATCHES = 4096, 64  # several batches of each shape
 
 
@@ -206,7 +207,7 @@ def retrain(
     data: TrainingData,
     lines: Calibration | Biases,
     model: ModelConfig | None = None,
-    training: TrainingConfig = TRAINING,
+    training: TrainingConfig = RETRAINING,
     seed: int = 0,
     **watch,
 ) -> Transformer:
@@ -216,7 +217,8 @@ def retrain(
         data: what it is trained on.
         lines: found by `calibrate`, or written by hand (`lines_by_hand`, `line.windows`).
         model: sizes and positions; `model_with_lines(data)` when None.
-        training, seed, **watch: as of `interpolate`.
+        training: steps, batch size, learning rate; outputs in rows take 2,500 steps.
+        seed, **watch: as of `interpolate`.
 
     Returns:
         The model in evaluation mode; its `history` holds the validations.

@@ -8,10 +8,10 @@ from abcnb import TrainingData, calibrate, evaluate, interpolate, pipeline, retr
 
 # Steps of the plain model and of the one with lines, and the lengths at which that one makes no error.
 STEPS = {
-    ("successor", False): (500, 800, [6, 12]),
-    ("addition", False): (900, 800, [6, 12]),
-    ("parity", False): (1200, 800, [6, 12]),
-    ("n-by-1", False): (1000, 800, [6, 12]),
+    ("successor", False): (500, 1500, [6, 12]),
+    ("addition", False): (900, 1500, [6, 12]),
+    ("parity", False): (1200, 1500, [6, 12]),
+    ("n-by-1", False): (1000, 1500, [6, 12]),
     ("addition", True): (800, 1500, [6, 12]),
     ("multiplication", False): (2000, 2500, [3, 6]),
     ("many-addition", False): (1000, 2500, [3, 6]),
@@ -23,7 +23,7 @@ def five_lines(task, one_stream, plain_steps, steps, lengths, samples):
     data = TrainingData(task, one_stream=one_stream)
     plain = interpolate(data, training=replace(pipeline.TRAINING, steps=plain_steps), progress=False)
     lines = calibrate(plain, data)
-    model = retrain(data, lines, training=replace(pipeline.TRAINING, steps=steps), progress=False)
+    model = retrain(data, lines, training=replace(pipeline.RETRAINING, steps=steps), progress=False)
     return lines, model, evaluate(model, data, lengths, samples)
 
 
@@ -31,7 +31,9 @@ def five_lines(task, one_stream, plain_steps, steps, lengths, samples):
 def test_five_lines_run(task, one_stream, monkeypatch):
     monkeypatch.setattr(pipeline, "PLAIN", replace(pipeline.PLAIN, d_model=16, d_ff=16, heads=2))
     monkeypatch.setattr(pipeline, "HEADS_WITH_LINES", 4)
-    monkeypatch.setattr(pipeline, "TRAINING", replace(pipeline.TRAINING, batch_size=8, validation_samples=8))
+    for name in ("TRAINING", "RETRAINING"):
+        training = replace(getattr(pipeline, name), batch_size=8, validation_samples=8)
+        monkeypatch.setattr(pipeline, name, training)
     monkeypatch.setattr(pipeline, "CALIBRATION_SAMPLES", 64)
     monkeypatch.setattr(pipeline, "CALIBRATION_BATCHES", 4)
     monkeypatch.setattr(calibrate, "__defaults__", (0.03, 0))  # untrained attention is spread evenly

@@ -88,5 +88,5 @@ def test_the_line_is_found_and_strings_of_any_length_are_written(name, line):
     plain = interpolate(data, training=training, progress=False)
     lines = calibrate(plain, data)
     assert line in [str(found.line) for found in lines.found]
-    model = retrain(data, lines, training=training, progress=False)
+    model = retrain(data, lines, progress=False)
     assert all(score.correct == score.samples for score in evaluate(model, data, [3, 6, 7, 12], 500))

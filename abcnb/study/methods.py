@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from abcnb.lines.algorithm1 import Algorithm1Config
 from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
-from abcnb.pipeline import HEADS_WITH_LINES, PLAIN
+from abcnb.pipeline import HEADS_WITH_LINES, PLAIN, RETRAINING
 from abcnb.study.experiments import FOUND, Experiment, WindowConfig
 from abcnb.study.settings import differences, sets_both
 from abcnb.tasks.numbers import LONG_FACTOR
@@ -46,7 +46,7 @@ STEPS = {
     },
 }
 OF_LINES = ("by-hand", "calibrated")  # biases of one line a head, in models without positions
-STEPS_WITH_LINES = {"encoder-decoder": 800, "one stream": 1500, "rows": 2500}  # the same for every task
+STEPS_WITH_LINES = {"rows": 2500, "": RETRAINING.steps}  # the same for every task
 # What models in rows are trained on, except the plain one, which has the task's `for_plain`.
 IN_ROWS = {"multiplication": {"width": 6}, "many-addition": {"width": 6, "train_numbers": "repeated"}}
 LEARNING_RATE = 2e-3
@@ -217,10 +217,12 @@ def _smoke(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
 
 def _laptop(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
     role, known = _role(method, where), STEPS[where]
-    steps = STEPS_WITH_LINES[where] if role == "lines" else getattr(known.get(task, known[""]), role)
+    steps = getattr(known.get(task, known[""]), role, 0)
+    if role == "lines":
+        steps = STEPS_WITH_LINES.get(where, STEPS_WITH_LINES[""])
     if where == "encoder-decoder" and method in LATER:
         steps = LATER_STEPS
-    small = where != "encoder-decoder" or (task == "parity" and role != "lines")
+    small = where != "encoder-decoder" or task == "parity" or role == "lines"
     return model, TrainingConfig(steps=steps, batch_size=128 if small else 256, learning_rate=LEARNING_RATE), {}
 
 
