@@ -226,7 +226,6 @@ def test_runs_goes_on_past_a_damaged_run(cli, vanilla_run, tmp_path, metrics):
         (["addition", "vanilla", "--samples", "0"], ["0"]),
         (["addition", "vanilla", "--device", "tpu"], ["expected a device among", "'tpu'"]),
         (["addition", "vanilla", "--set", "width=2"], ["expected a width of at least 7", "got 2"]),
-        (["parity", "vanilla", "--set", "train_numbers=carry"], ["'carry' numbers are for addition", "parity"]),
         (["addition"], ["Missing argument", "method"]),
     ],
 )

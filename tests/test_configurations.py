@@ -7,7 +7,6 @@ import pytest
 from abcnb.study.configurations import KIND, methods_page, resolved, told
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
 from abcnb.study.settings import with_settings
-from abcnb.tasks.task import TASKS
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -57,4 +56,4 @@ def test_what_is_told_goes_by_bias_positions_and_distance():
 def test_the_page_of_configurations_is_current():
     page = (REPOSITORY / "reports" / "methods.md").read_text()
     assert page == methods_page()
-    assert all(f"`{method}`" in page for method in METHODS) and all(task in page for task in TASKS)
+    assert all(f"`{method}`" in page for method in METHODS)

@@ -62,8 +62,7 @@ def test_numbers_of_length():
 
 @pytest.mark.parametrize(
     "name, kind",
-    [(name, kind) for name in ("addition", "successor", "n-by-1") for kind in ("uniform", "even", "bucketed")]
-    + [("addition", "carry")],
+    [(name, kind) for name in ("addition", "successor", "n-by-1") for kind in ("uniform", "even", "bucketed")],
 )
 def test_training_numbers_are_never_held_out_nor_too_large(name, kind, held_out):
     operands = Sampler(get_task(name), kind, 8).draw(20_000, generator())
@@ -73,16 +72,15 @@ def test_training_numbers_are_never_held_out_nor_too_large(name, kind, held_out)
         assert not numbers & held_out
 
 
-@pytest.mark.parametrize("kind", ["uniform", "even", "bucketed", "carry"])
+@pytest.mark.parametrize("kind", ["uniform", "even", "bucketed"])
 def test_held_out_draws_are_only_held_out(kind, held_out):
     for operand in Sampler(get_task("addition"), kind, 8, held_out=True).draw(5_000, generator()):
         assert set(integers(operand)) <= held_out
 
 
-@pytest.mark.parametrize("kind", ["even", "carry"])
 @pytest.mark.parametrize("base, longest", [(2, 20), (16, 5)])
-def test_training_numbers_of_other_bases(kind, base, longest, held_out):
-    for operand in Sampler(get_task("addition", base), kind, longest + 1).draw(5_000, generator()):
+def test_training_numbers_of_other_bases(base, longest, held_out):
+    for operand in Sampler(get_task("addition", base), "even", longest + 1).draw(5_000, generator()):
         assert operand.max() < base
         numbers = set(integers(operand, base))
         assert max(numbers) < base**longest
@@ -170,37 +168,12 @@ def test_even_draws_evenly_within_a_length():
     assert (share - 1 / 9).abs().max() < 0.02
 
 
-def test_carry_numbers_have_many_places_that_sum_to_nine():
-    share = {}
-    for kind in ("even", "carry"):
-        a, b = Sampler(get_task("addition"), kind, 7).draw(10_000, generator())
-        share[kind] = (a + b == 9)[:, :6].float().mean().item()
-    # `even`: at most a tenth of the places do so by chance
-    assert share["even"] < 0.1
-    assert share["carry"] > 1.5 * share["even"]
-
-
-def test_carry_builds_three_of_ten_samples():
-    """Four or more of six places sum to 9 in a good part of the samples, and in next to none of `even`'s."""
-    counts = {}
-    for kind in ("even", "carry"):
-        a, b = Sampler(get_task("addition"), kind, 7).draw(10_000, generator())
-        long = lengths(a) == 6
-        counts[kind] = ((a + b == 9)[long].sum(1) >= 4).float().mean().item()
-    assert counts["even"] < 0.01
-    # 0.3 are built, 7/8 of those are training numbers, a place sums to 9 with 0.5 + 0.5 · 0.1 = 0.55, and
-    # P(≥ 4 of 6 at 0.55) = 0.278 + 0.136 + 0.028 = 0.44: about 0.3 · 7/8 · 0.44 = 0.116
-    assert 0.09 < counts["carry"] < 0.14
-
-
 def test_sampler_errors():
     addition = get_task("addition")
     with pytest.raises(
-        ValueError, match="expected training numbers among uniform, even, bucketed, carry, long, got 'odd'"
+        ValueError, match="expected training numbers among uniform, even, bucketed, long, got 'odd'"
     ):
         Sampler(addition, "odd", 7)
-    with pytest.raises(ValueError, match="'carry' numbers are for addition, got the task 'successor'"):
-        Sampler(get_task("successor"), "carry", 7)
     with pytest.raises(ValueError, match="expected a width of at least 7 digits"):
         Sampler(addition, "even", 6)
     assert Sampler(addition, "even", 7).width == 7
@@ -305,7 +278,6 @@ def test_batches_are_of_the_form_and_generator_that_are_asked_for():
         (("sums",), "expected a task among"),
         (("addition", "odd"), "expected training numbers among"),
         (("addition", "even", 6), "expected a width of at least 7 digits"),
-        (("successor", "carry"), "'carry' numbers are for addition"),
         (("successor", "even", 0, "aligned"), "written in forms natural, got 'aligned'"),
     ],
 )

@@ -11,11 +11,11 @@ PAPER = experiment("successor", "abc-paper", "smoke")
 def test_settings_reach_nested_configs():
     wanted = with_settings(
         experiment("addition", "abc-paper", "smoke"),
-        ["training.steps=7", "training.learning_rate=0.5e-3", "train_numbers=carry",
+        ["training.steps=7", "training.learning_rate=0.5e-3", "train_numbers=uniform",
          "algorithm1.directions_cross=(-1, 1)", "algorithm1.kappa_cross=3", "interpolation.training.steps=9"],
     )  # fmt: skip
     assert (wanted.training.steps, wanted.training.learning_rate) == (7, 5e-4)
-    assert wanted.train_numbers == "carry" and wanted.interpolation.train_numbers == "even"
+    assert wanted.train_numbers == "uniform" and wanted.interpolation.train_numbers == "even"
     assert wanted.algorithm1.directions_cross == (-1, 1) and wanted.algorithm1.kappa_cross == 3.0
     assert wanted.interpolation.training.steps == 9
     assert with_settings(wanted, []) == wanted

@@ -173,7 +173,8 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
         except ValueError as error:
             failures.append(f"{name}: {error}")
     table = results.read(execution.reports / "results" / "accuracy.csv")
-    text = tables.overview(table[table["preset"] == execution.preset])
+    presets = ("laptop", "decoder-only") if execution.preset == "laptop" else (execution.preset,)
+    text = tables.overview(table[table["preset"].isin(presets)])
     if text:
         text += "\n\nThe last report covers every length, every seed and the hard cases."
     else:

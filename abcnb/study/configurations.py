@@ -74,16 +74,7 @@ def _trained_on(e: Experiment) -> str:
 
 
 def summary(e: Experiment) -> dict[str, str]:
-    """What decides an experiment, in words."""
-    bias = f"window w={e.window.w}, {e.window.sides}" if e.window else e.bias
-    if e.algorithm1:
-        bias += f", κ {e.algorithm1.kappa_cross:g} / {e.algorithm1.kappa_self:g}"
-    if e.bias == "calibrated":
-        bias += f", τ {e.tau:g}, {e.model.heads} heads"
-    if e.lora:
-        bias += f", LoRA of rank {e.lora.rank}"
-    of_scheme = [name for name in read_by(SCHEMES[e.model.position]) if name in OF_SCHEMES]
-    options = [f"{name} {text_of(getattr(e.model, name))}" for name in of_scheme]
+    """What an experiment is trained on, and for how long, in words."""
     return {
         "steps": f"{e.training.steps:,}",
         "batch": str(e.training.batch_size),
@@ -91,14 +82,13 @@ def summary(e: Experiment) -> dict[str, str]:
         "training numbers": e.train_numbers,
         "width": _trained_on(e),
         "form": e.form,
-        "positions": ", ".join([e.model.position, *options]),
-        "bias": bias,
     }
 
 
 def methods_page() -> str:
-    """Every task and method at the preset `laptop` as Markdown; what differs between a method's tasks is bold."""
+    """Every method at the presets `laptop` and `decoder-only` as Markdown."""
     in_rows = [name for name, task in TASKS.items() if task.in_rows]
+    in_places = [name for name in TASKS if has(name, "vanilla", "decoder-only")]
     methods = [
         {"method": f"`{name}`", "what it is": method.description}
         | {"what it is told": _told(name, "addition"), "in rows": _told(name, "multiplication")}
@@ -106,25 +96,23 @@ def methods_page() -> str:
     ]
     parts = [
         "# What was chosen by hand",
-        "The frozen configuration of every method on every task at the preset `laptop`, written by `python -m abcnb "
-        "table`. `python -m abcnb show TASK METHOD` prints one of them whole, and `--set KEY=VALUE` changes any value. "
-        "Not all of them were run; [the tables](tables.md) say which, and name the settings where something else was "
-        "measured. [The glossary](glossary.md) explains the words.",
+        "Written by `python -m abcnb table`. `python -m abcnb show TASK METHOD` prints one configuration whole, and "
+        "`--set KEY=VALUE` changes any value. Not all of them were run; [the tables](tables.md) say which. "
+        "[The glossary](glossary.md) explains the words.",
         "## What each method is told",
         "Beyond the tokens of an input and their order:",
         markdown(pd.DataFrame(methods)),
-        "## Every task and method",
-        "What differs between the tasks of a method is **bold**. ABC and LoRA start from the `vanilla` model of the "
-        "same task. *Width* is the number of digits that operands are padded to in training. `abc-paper` starts from a "
-        "`vanilla` model of its own width.",
+        "## How it is trained",
+        "Where tasks differ, the first value is that of all tasks but those named. *Width* is the number of digits "
+        "that operands are padded to. ABC and LoRA start from the `vanilla` model of the same task, `abc-paper` from "
+        "one of its own width.",
         _settings_table("laptop", [name for name in TASKS if name not in in_rows]),
+        "## In one stream",
+        _settings_table("decoder-only", in_places),
         "## Outputs in rows",
         "*Width* is the most digits of an operand and the most terms (of `nested`, the deepest lists), *alone* where "
         "no smaller shape is trained on.",
         _settings_table("laptop", in_rows),
-        "## In one stream",
-        "The preset `decoder-only`.",
-        _settings_table("decoder-only", ["successor", "addition", "parity", "n-by-1"]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -134,15 +122,21 @@ def _told(method: str, task: str) -> str:
 
 
 def _settings_table(preset: str, tasks: list[str]) -> str:
-    """One row per method and set of tasks with the same configuration."""
-    rows = []
+    """One row for the methods that are trained in the same way."""
+    alike: dict[tuple, list[str]] = {}
     for name in METHODS:
         by_task = {task: summary(experiment(task, name, preset)) for task in tasks if has(task, name, preset)}
-        alike: dict[tuple, list[str]] = {}
-        for task, found in by_task.items():
-            alike.setdefault(tuple(found.items()), []).append(task)
-        for found, same in alike.items():
-            several = {key for key, value in found if any(row[key] != value for row in by_task.values())}
-            cells = {key: f"**{value}**" if key in several else value for key, value in found}
-            rows.append({"method": f"`{name}`", "tasks": ", ".join(same)} | cells)
-    return markdown(pd.DataFrame(rows))
+        if by_task:
+            keys = next(iter(by_task.values()))
+            cells = {key: _in_one_cell({task: found[key] for task, found in by_task.items()}) for key in keys}
+            alike.setdefault(tuple(cells.items()), []).append(f"`{name}`")
+    return markdown(pd.DataFrame({"methods": ", ".join(names)} | dict(cells) for cells, names in alike.items()))
+
+
+def _in_one_cell(values: dict[str, str]) -> str:
+    """The value of most tasks, then the others with their tasks."""
+    alike: dict[str, list[str]] = {}
+    for task, value in values.items():
+        alike.setdefault(value, []).append(task)
+    first, *others = sorted(alike, key=lambda value: -len(alike[value]))
+    return "; ".join([first, *(f"{value} ({', '.join(alike[value])})" for value in others)])

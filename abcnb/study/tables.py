@@ -10,38 +10,16 @@ import pandas as pd
 from abcnb.model.evaluation import exact_interval, percent
 from abcnb.study import views
 from abcnb.study.fingerprint import older
-from abcnb.study.methods import METHODS
+from abcnb.study.methods import architecture_of
 from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
 from abcnb.tasks.task import get_task
 
 ONE = "one seed"  # in the column of seeds
 WORST = {"hard": "worst kind of hard cases", "padded": "worst padding"}  # of the test sets that have kinds
 COMPLETE, COMPLETE_AT = 99, 60  # percent exact match, and the digits of the test
+LONGEST = {"nested": 10}  # of a task whose longest test is not the paper's: a depth
+IN_SHORT = (*PUBLISHED, "multiplication", "many-addition", "nested")  # the tasks of the short table
 CLOSE = 1.0  # percentage points between measured and published that still count as the same
-
-
-def by_task(table: pd.DataFrame, length: int, with_published: bool = True) -> pd.DataFrame:
-    """Measured beside published at one length: one row per method, one column for each of the paper's tasks.
-
-    Cells as of `beside_published`; the seeds are the fewest and the most that a task has. Left out is a method that was
-    not measured on all of the tasks that others were, and has no published number there.
-    """
-    table = table[table["task"].isin(PUBLISHED)]
-    measured, rows = set(table["task"]), []
-    for method in (name for name in METHODS if name in set(table["method"])):
-        group = table[table["method"] == method]
-        preset, its_tasks = group["preset"].iloc[0], set(group["task"])
-        if its_tasks != measured and all(published(task, method, length, preset) is None for task in its_tasks):
-            continue
-        seeds = group.groupby("task")["seed"].nunique()
-        fewest_most = " to ".join(map(str, sorted({seeds.min(), seeds.max()})))
-        row = {"method": method, "seeds": fewest_most if seeds.max() > 1 else ONE}
-        for task in PUBLISHED if preset not in OTHER_MODELS else (name for name in PUBLISHED if name in measured):
-            at = group[(group["task"] == task) & (group["length"] == length)]
-            known = published(task, method, length, preset) if with_published else None
-            row[task] = views.cell(views.exact_match(at), known, seeds.max() > 1)
-        rows.append(row)
-    return pd.DataFrame(rows)
 
 
 def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[int]) -> str:
@@ -78,44 +56,54 @@ def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "ran
 
 
 def overview(table: pd.DataFrame) -> str:
-    """The paper's tasks side by side at the longest of its lengths, random digits, as a Markdown table."""
-    of_tasks = table[(table["test_set"] == "random") & table["task"].isin(PUBLISHED)]
-    chosen, parts = groups(of_tasks), []
-    for rows in chosen:
-        part = zeros_in_one_row(by_task(rows, LENGTHS[-1]))
-        part.insert(0, "preset", f"`{rows['preset'].iloc[0]}`")
-        parts.append(part)
-    if not parts:
+    """One row for each task and architecture, at the longest of the lengths that all its methods were tested at.
+
+    Columns: the plain model, the best of the rivals (of all settings it was tried with), `abs` and `abc` on random
+    samples, `abc` on hard cases, and what the paper has for its ABC.
+    """
+    table, rows = views.in_order(table[table["task"].isin(IN_SHORT)]), []
+    for (task, preset), group in table.groupby(["task", "preset"], sort=False):
+        length = LONGEST.get(task, LENGTHS[-1])
+        at = group[(group["length"] == length) & group["test_set"].isin(("random", "hard"))]
+        random, hard = at[at["test_set"] == "random"], at[at["test_set"] == "hard"]
+        frozen = random[random["settings"] == ""]
+        if frozen.empty:
+            continue
+        known = published(task, "abc", length, preset)
+        found = {"task": task, "architecture": architecture_of(task, preset)}
+        found |= {"vanilla": _counted(frozen, "vanilla"), "best rival": _best_rival(random)}
+        found |= {f"`{name}`": _counted(frozen, name) for name in ("abs", "abc")}
+        found |= {"`abc`, hard": _counted(hard[hard["settings"] == ""], "abc")}
+        rows.append(found | {"paper's ABC": "" if known is None else f"{known:g}"})
+    if not rows:
         return ""
-    together = pd.concat(chosen)
+    of_these = table[table["length"] == table["task"].map(lambda task: LONGEST.get(task, LENGTHS[-1]))]
     text = (
-        f"Percent exact match over the whole output at {LENGTHS[-1]} random digits, of at most "
-        f"{together['samples'].max():,} samples, on {_hardware(together)}. {' '.join(map(_seeds_of, chosen))}"
+        f"Percent exact match over the whole output at {LENGTHS[-1]} digits ({LENGTHS[-1]} × {LENGTHS[-1]}, as many "
+        f"terms; lists {LONGEST['nested']} deep), of at most {of_these['samples'].max():,} samples, on "
+        f"{_hardware(of_these)}; the mean of the seeds, their number in parentheses, and the worst where it differs. "
+        "A rival with * has other settings than its own."
     )
-    if any(map(_is_of_the_papers_models, chosen)):
-        text += " Published numbers are in parentheses: for `abs` the paper's *+ T=3*, for `abc` its ABC."
-    text = " ".join(filter(None, [text, older(set(together["code"]), "`--fresh`", "these rows")]))
-    return f"{text}\n\n{markdown(pd.concat(parts).fillna(''))}"
+    text = " ".join(filter(None, [text, older(set(of_these["code"]), "`--fresh`", "these rows")]))
+    return f"{text}\n\n{markdown(pd.DataFrame(rows))}"
 
 
-def _seeds_of(group: pd.DataFrame) -> str:
-    some = group.groupby(["task", "method"])["seed"].nunique().min() < group["seed"].nunique()
-    more = ", or the first of them" if some else ""
-    return f"Rows of `{group['preset'].iloc[0]}` have seeds {_ranges(set(group['seed']))}{more}."
+def _counted(rows: pd.DataFrame, method: str) -> str:
+    mine = rows[rows["method"] == method]
+    return f"{views.cell(views.exact_match(mine), None)} ({mine['seed'].nunique()})" if len(mine) else "not run"
 
 
-def zeros_in_one_row(table: pd.DataFrame) -> pd.DataFrame:
-    """The table of `by_task`, its unpublished methods that have 0% on every task (not the baseline) in one row."""
-    tasks = [name for name in table.columns if name in PUBLISHED]
-    zeros = table[(table[tasks] == "0.00").all(axis=1) & (table["method"] != "vanilla")]
-    if len(zeros) < 2:
-        return table
-    one = zeros.iloc[0].copy()
-    one["method"] = ", ".join(zeros["method"])
-    one["seeds"] = " to ".join(sorted(set(zeros["seeds"])))
-    rest = table.drop(index=zeros.index[1:])
-    rest.loc[zeros.index[0]] = one
-    return rest
+def _best_rival(random: pd.DataFrame) -> str:
+    rivals = random[~random["method"].str.match("ab[sc]|vanilla")]
+    if rivals.empty:
+        return "not run"
+    rivals = rivals.assign(exact=views.exact_match(rivals))
+    means = rivals.groupby(["method", "settings"], sort=False)["exact"].mean()
+    if not means.max():
+        return "none right"
+    method, settings = means.idxmax()
+    mine = rivals[(rivals["method"] == method) & (rivals["settings"] == settings)]
+    return f"{method}{'*' if settings else ''} {_counted(mine, method)}"
 
 
 def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
@@ -149,9 +137,6 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
                 shown = shown[shown["length"].isin(lengths)]
             if shown.empty:
                 continue
-            side_by_side = by_task(shown, lengths[-1], test_set == "random")
-            if len(side_by_side.columns):
-                parts += [f"### {lengths[-1]} digits, {title}", markdown(side_by_side)]
             parts.append(f"### Every length, {title}")
             split = "task" if in_rows else "preset"  # in rows each task has lengths of its own
             for _, rows in shown.groupby(split, sort=False):

@@ -9,9 +9,6 @@ six digits. It has no number of one digit (base 10), so the shortest tests are o
     bucketed  as `even`, but all samples of a batch have operands of the same lengths, and are padded to one digit more
               than the longest of them instead of to the width: inputs of several widths
     long      as `even`, but over lengths of one to twelve digits: for `lora-long`, no other frozen method has them
-    carry     `even`, but three of ten samples are built so that half of their places sum to base − 1 and
-              carries travel far; where that takes a number that is not one of training, the sample stays
-              `even` (Addition only)
 
 Source: paper, appendix B; the authors' published code draws lengths evenly, their text does not.
 
@@ -31,10 +28,8 @@ if TYPE_CHECKING:
 
 LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
-TRAIN_NUMBERS = ("uniform", "even", "bucketed", "carry", "long")
+TRAIN_NUMBERS = ("uniform", "even", "bucketed", "long")
 LONG_FACTOR = 2  # the longest of the `long` numbers has this many times the digits of the longest `even` one
-CARRY_SHARE = 0.3  # share of `carry` samples that are built
-CARRY_PLACE = 0.5  # chance that a place of a built sample sums to base − 1
 
 
 @lru_cache(maxsize=1)
@@ -80,8 +75,6 @@ class Sampler:
     def __init__(self, task: "Task", kind: str, width: int, held_out: bool = False, device: str = "cpu"):
         if kind not in TRAIN_NUMBERS:
             raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
-        if kind == "carry" and task.name != "addition":
-            raise ValueError(f"'carry' numbers are for addition, got the task {task.name!r}; use 'even'")
         if kind not in ("even", "bucketed") and not task.spare:
             raise ValueError(
                 f"expected 'even' or 'bucketed' numbers for {task.name} with own lengths, got {kind!r}"
@@ -101,17 +94,12 @@ class Sampler:
         self.counts = torch.tensor(counts, device=device)
         self.starts = self.counts.cumsum(0) - self.counts
         self.numbers = numbers[: sum(counts)].to(device)
-        if kind == "carry":
-            self.known = torch.zeros(LARGEST + 1, dtype=torch.bool, device=device)
-            self.known[self.numbers] = True
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
         """`batch` operands as digits, units first, each [batch, width]."""
         numbers = [self._numbers(batch, generator)]
         if self.task.operands == 2 and not self.task.second_is_digit:
             numbers.append(self._numbers(batch, generator))
-        if self.kind == "carry":
-            numbers[1] = self._carrying(*numbers, generator)
         width = self.width
         if self.alike:  # on a GPU this waits for the device once a step
             width = self.task.spare + length_of(int(torch.stack(numbers).max()), self.task.base)
@@ -133,20 +121,6 @@ class Sampler:
         low = self.task.base ** (length - 1)
         longer = low + (fraction * low * (self.task.base - 1)).long()
         return torch.where(length > short, longer, numbers)
-
-    def _carrying(self, a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Replace some of b by numbers half of whose places complete a's to base − 1."""
-        base, length = self.task.base, self.task.train_length
-        device = a.device
-        digits = digits_of(a, length, base)
-        complete = torch.rand(digits.shape, generator=generator, device=device) < CARRY_PLACE
-        other = torch.randint(base, digits.shape, generator=generator, device=device)
-        built = torch.where(complete, base - 1 - digits, other)
-        # A built number is at most as long as a, so that short chains are seen too.
-        built = torch.where(digits.flip(1).cummax(1).values.flip(1) > 0, built, 0)
-        numbers = (built * base ** torch.arange(length, device=device)).sum(1)
-        chosen = torch.rand(len(a), generator=generator, device=device) < CARRY_SHARE
-        return torch.where(chosen & self.known[numbers.clamp(max=LARGEST)], numbers, b)
 
 
 def random_digits(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
