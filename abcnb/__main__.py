@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import sys
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,7 @@ import typer
 from abcnb.machine.devices import pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.model.evaluation import evaluate_kinds, percent, wrong_by_step
-from abcnb.study import results, tables, views
+from abcnb.study import results, tables, views, why
 from abcnb.study.configurations import methods_page, resolved
 from abcnb.study.engines import open_engine
 from abcnb.study.fingerprint import is_current, older
@@ -318,6 +318,20 @@ def sweep_command(
     table = results.read(csv)
     _note(set(table["code"][table["run"].isin([e.digest for e in wanted.experiments])]))
     _end(failures)
+
+
+@app.command("why")
+def why_command(
+    tasks: Annotated[str, typer.Option(help="Tasks, separated by commas or spaces.")] = " ".join(why.TASKS),
+    seeds: Annotated[str, typer.Option(help="Seeds, likewise.")] = "70 71 72",
+    preset: Preset = "laptop",
+    runs: Runs = Path("runs"),
+    reports: Reports = Path("reports"),
+):
+    """Undo each choice of the rule, retrain, and write what comes of it into results/why.csv of reports."""
+    torch.set_num_threads(1)
+    for task, seed in product(_names(tasks), _numbers(seeds, least=0)):
+        why.measure(fit(experiment(task, "abc", preset, seed), runs, "cpu"), reports / "results" / "why.csv")
 
 
 @app.command("table")

@@ -15,7 +15,7 @@ Source: paper, appendix D, which averages over lines of the attention matrix and
 (`algorithm1`); coordinates, shares, the zeros and dealing are this project's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -104,18 +104,21 @@ class Calibration:
         return shown.to_string(index=False, float_format="{:.2f}".format)
 
 
-def calibrate_attention(attention: list[AveragedAttention], tau: float = TAU) -> Calibration:
+def calibrate_attention(
+    attention: list[AveragedAttention], tau: float = TAU, pick: "Pick | None" = None
+) -> Calibration:
     """The lines that averaged attention follows.
 
     Args:
         attention: of one or more shapes of a task.
         tau: the least share of a line, above 0 and below 1.
+        pick: how the lines of one head are picked, in place of step 3.
 
     Raises:
         ValueError: no attention, weights that are not finite, a share out of range, or no line above it.
     """
     best: dict[Line, Found] = {}
-    for found in lines_of_heads(attention, tau):
+    for found in lines_of_heads(attention, tau, pick):
         if found.line not in best or found.share > best[found.line].share:
             best[found.line] = found
     if not best:
@@ -132,7 +135,9 @@ def calibrate_attention(attention: list[AveragedAttention], tau: float = TAU) ->
     return Calibration(tuple(sorted(best.values(), key=order)), largest, attention)
 
 
-def lines_of_heads(attention: list[AveragedAttention], tau: float = TAU) -> list[Found]:
+def lines_of_heads(
+    attention: list[AveragedAttention], tau: float = TAU, pick: "Pick | None" = None
+) -> list[Found]:
     """The lines of every head of every layer by itself, strongest first within a kind of step; as of
     `calibrate_attention`, except that there may be none."""
     if not attention:
@@ -143,13 +148,13 @@ def lines_of_heads(attention: list[AveragedAttention], tau: float = TAU) -> list
         bool(w.isfinite().all()) for shape in attention for w in (shape.self_attention, shape.cross_attention)
     ):
         raise ValueError("expected finite attention weights, got NaN or infinity; did the training diverge?")
-    streams, found = [shape.stream for shape in attention], []
+    streams, found, pick = [shape.stream for shape in attention], [], pick or Sought.strongest
     for step in streams[0].kinds:
         for crossing in (True, False) if streams[0].source else (False,):
             sought = Sought(streams, step, crossing)
             weights = [shape.cross_attention if crossing else shape.self_attention for shape in attention]
             for layer, head in product(*map(range, weights[0].shape[:2])):
-                kept = sought.strongest([of_shape[layer, head] for of_shape in weights], tau)
+                kept = pick(sought, [of_shape[layer, head] for of_shape in weights], tau)
                 found += [Found(line, share, layer, head) for line, share in kept]
     return found
 
@@ -210,6 +215,9 @@ class Sought:
             for of_shape, cells in zip(flat, self.cells, strict=True):
                 of_shape[cells[index]] = 0.0
         return kept
+
+
+Pick = Callable[[Sought, list[torch.Tensor], float], list[tuple[Line, float]]]
 
 
 def candidates(streams: list[Stream], step: str, crossing: bool) -> list[Line]:

@@ -131,6 +131,12 @@ class LineBias:
         Raises:
             ValueError: lines of other segments, coordinates or kinds of steps than the stream has.
         """
+        found = self.on_lines(rows, stream)
+        found[..., 0] = torch.where((found < 0).all(-1), START_TOKEN, found[..., 0])
+        return found
+
+    def on_lines(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
+        """As `open_tokens`, but a row that no line reaches has −1 alone."""
         crossing = self.attention == "cross"
         if crossing and not stream.source:
             raise ValueError(
@@ -153,8 +159,6 @@ class LineBias:
                 tokens = known[alike]
                 twice = (found[head, :, :k] == tokens[:, None]).any(-1)
                 found[head, :, k] = torch.where(here & ~twice, tokens, found[head, :, k])
-        nothing = (found < 0).all(-1)
-        found[..., 0] = torch.where(nothing, START_TOKEN, found[..., 0])
         return found
 
     def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:

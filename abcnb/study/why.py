@@ -1,0 +1,164 @@
+"""Why the rule works: each of its choices undone, on the attention of the same plain models.
+
+`python -m abcnb why` retrains a model for each variant and adds its scores to results/why.csv of a folder of reports.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from abcnb import pipeline
+from abcnb.lines.biases import Biases
+from abcnb.lines.calibration import (
+    AveragedAttention,
+    Calibration,
+    Sought,
+    calibrate_attention,
+    lines_of_heads,
+)
+from abcnb.lines.coordinates import Columns, Stream
+from abcnb.lines.line import Line, LineBias
+from abcnb.machine.devices import hardware, pick_device
+from abcnb.machine.files import write_atomically
+from abcnb.model.configs import ModelConfig
+from abcnb.study.fingerprint import fingerprint
+from abcnb.study.results import locked
+from abcnb.study.runs import Run, today
+
+TASKS = ("addition", "parity", "multiplication")
+TAUS = (0.05, 0.15, 0.2, 0.3, 0.4, 0.5)
+KAPPAS = (2.0, 4.5)
+TESTS = (("random", 6, 1000), ("random", 60, 1000), ("hard", 60, 1000))  # (test set, length, samples)
+IN_ROWS = (("random", 6, 300), ("random", 60, 50), ("hard", 60, 100))
+KEY = ["task", "seed", "variant", "test_set", "length"]
+COLUMNS = [*KEY, "lines", "samples", "correct", "wrong_digits", "digits", "hardware", "code", "date"]
+
+
+def without_zeros(sought: Sought, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
+    """Every line of a head with a share of more than τ: lines that cross a strong one borrow from it."""
+    if not sought.lines or not sought.steps:
+        return []
+    shares = sought.shares([torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights])
+    return [(sought.lines[i], float(shares[i])) for i in shares.argsort(descending=True) if shares[i] > tau]
+
+
+def above_the_mean(kappa: float):
+    """Algorithm 1's threshold in place of τ: shares above κσ + μ of a head's candidates."""
+
+    def pick(sought: Sought, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
+        if not sought.lines or not sought.steps:
+            return []
+        shares = sought.shares([torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights])
+        return sought.strongest(weights, float(kappa * shares.std(correction=0) + shares.mean()))
+
+    return pick
+
+
+class OwnToken(LineBias):
+    """Lines; a row of self-attention that none of them reaches sees its own token."""
+
+    def open_tokens(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
+        found = self.on_lines(rows, stream)
+        own = rows if self.attention == "self" else torch.zeros_like(rows)
+        found[..., 0] = torch.where((found < 0).all(-1), own, found[..., 0])
+        return found
+
+
+@dataclass(frozen=True)
+class OpenRow:
+    """Lines; a row that none of them reaches is open, as in Algorithm 1."""
+
+    bias: LineBias
+
+    def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+        """The bias of rows and columns, [heads, rows, columns]."""
+        nothing = (self.bias.on_lines(rows, columns.stream) < 0).all(-1)
+        return self.bias(rows, columns).masked_fill(nothing[..., None], 0.0)
+
+
+def own_heads(attention: list[AveragedAttention], tau: float, heads: int) -> Biases:
+    """Every head of every layer keeps its own lines: several in a head, among which it has to choose."""
+    found, stream = lines_of_heads(attention, tau), attention[0].stream
+    layers = range(attention[0].self_attention.shape[0])
+
+    def of_attention(crossing: bool) -> tuple[LineBias, ...]:
+        mine = [f for f in found if stream.is_crossed(stream.segment(f.line.segment)) == crossing]
+        name = "cross" if crossing else "self"
+        by_layer = [tuple(f.line._replace(head=f.head) for f in mine if f.layer == layer) for layer in layers]
+        return tuple(LineBias(name, heads, lines) for lines in by_layer)
+
+    return Biases(of_attention(False), of_attention(True) if stream.source else ())
+
+
+def variants(run: Run) -> dict[str, tuple[Biases, ModelConfig]]:
+    """The biases and the model of every variant, from the attention behind a run of `abc`; `rule` is the run's own."""
+    attention, model, rule_tau = run.attention(), run.experiment.model, run.experiment.tau
+    last = [
+        replace(shape, self_attention=shape.self_attention[-1:], cross_attention=shape.cross_attention[-1:])
+        for shape in attention
+    ]
+    asked = {"rule": (attention, rule_tau, None), "last layer": (last, rule_tau, None)}
+    asked |= {f"τ {tau:g}": (attention, tau, None) for tau in TAUS}
+    asked |= {f"κσ + μ, κ {kappa:g}": (attention, rule_tau, above_the_mean(kappa)) for kappa in KAPPAS}
+    asked |= {"without zeros": (attention, rule_tau, without_zeros)}
+    found: dict[str, Calibration] = {}
+    for name, arguments in asked.items():
+        try:
+            found[name] = calibrate_attention(*arguments)
+        except ValueError:  # no line at all
+            continue
+    made = {name: (lines.biases(model.heads), model) for name, lines in found.items()}
+    rule = made["rule"][0]
+    plain = run.experiment.interpolation.model
+    made["own heads"] = own_heads(attention, rule_tau, plain.heads), replace(model, heads=plain.heads)
+    own = [OwnToken(bias.attention, bias.heads, bias.lines) for bias in rule.self_biases]
+    made["own token where no line leads"] = rule._replace(self_biases=tuple(own)), model
+    if not run.experiment.in_one_stream:
+        made["open where no line leads"] = Biases(*(tuple(map(OpenRow, biases)) for biases in rule)), model
+        made["places modulo 3"] = rule, replace(model, position="cyclic-columns")
+    return made
+
+
+def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = ()) -> None:
+    """Retrain and test the variants of a run of `abc` that the CSV lacks, each recorded as it comes.
+
+    Args:
+        run: whose attention is calibrated.
+        csv: gets a row for each variant and test.
+        tests: (test set, length, samples); those of its task where there are none.
+    """
+    e, data = run.experiment, run.experiment.data()
+    tests = tests or (IN_ROWS if e.get_task().in_rows else TESTS)
+    for name, (biases, model) in variants(run).items():
+        mine = read(csv).query("task == @e.task and seed == @e.seed and variant == @name")
+        known = set(zip(mine["test_set"], mine["length"], strict=True))
+        if not (lacking := [test for test in tests if test[:2] not in known]):
+            continue
+        trained = run.model()
+        if name != "rule":
+            label = f"{e.task} seed {e.seed}, {name}"
+            trained = pipeline.retrain(data, biases, model, e.training, e.seed, label=label)
+        rows = []
+        for test_set, length, samples in lacking:
+            (score,) = pipeline.evaluate(trained, data, length, samples, test_set)
+            row = {"task": e.task, "seed": e.seed, "variant": name, "test_set": test_set, "lines": _count(biases)}
+            row |= {key: getattr(score, key) for key in ("length", "samples", "correct", "wrong_digits", "digits")}
+            rows.append(row | {"hardware": hardware(pick_device("cpu")), "code": fingerprint(), "date": today()})
+        with locked(csv):
+            table = pd.concat([read(csv), pd.DataFrame(rows, columns=COLUMNS)], ignore_index=True)
+            table = table.sort_values(KEY, kind="stable")
+            write_atomically(csv, lambda file, table=table: table.to_csv(file, index=False))
+
+
+def read(csv: Path) -> pd.DataFrame:
+    """The rows so far."""
+    return pd.read_csv(csv) if csv.exists() else pd.DataFrame(columns=COLUMNS)
+
+
+def _count(biases: Biases) -> int:
+    """Different lines of all attentions, layers and kinds of steps."""
+    parts = (getattr(part, "bias", part) for part in (*biases.self_biases, *biases.cross_biases))
+    return len({line._replace(head=0) for bias in parts for line in bias.lines})
