@@ -17,6 +17,7 @@ from abcnb.model.evaluation import evaluate_kinds, percent, wrong_by_step
 from abcnb.study import results, tables, views, why
 from abcnb.study.configurations import methods_page, resolved
 from abcnb.study.engines import open_engine
+from abcnb.study.experiments import RULE
 from abcnb.study.fingerprint import is_current, older
 from abcnb.study.fitting import fit
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
@@ -153,7 +154,7 @@ def show_command(
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
     print(resolved(wanted))
     folders = filter(is_finished, (runs / wanted.digest, REPORTS / "models" / wanted.digest))
-    if wanted.bias == "calibrated" and (folder := next(folders, None)):
+    if wanted.bias in RULE and (folder := next(folders, None)):
         print(f"\n{run_of(wanted, folder).calibration()}")
 
 

@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from abcnb.lines.coordinates import NO_PLACE, Columns, in_one
+from abcnb.lines.algorithm1 import columns_on
+from abcnb.lines.coordinates import NO_PLACE, Columns, in_one, of_matrix
+from abcnb.lines.line import Line, LineBias
 from abcnb.tasks.task import get_task
 from abcnb.tasks.tokens import decode
 
@@ -68,3 +70,17 @@ def test_what_is_not_there_is_refused():
         stream.segment("c")
     with pytest.raises(ValueError, match="expected a width of at least 1 digit, got 0"):
         get_task("addition").stream(0)
+
+
+@pytest.mark.parametrize("direction", [-2, -1, 0, 1, 2])
+def test_lines_over_matrix_columns_are_those_of_algorithm_1(direction):
+    follows = {-2: "2place", -1: "place", 0: "none", 1: "first-place", 2: "first-2place"}[direction]
+    matrix = of_matrix(get_task("addition").stream(5))
+    assert {(s.name, s.shape) for s in matrix.segments} == {("column", (13,)), ("start", ()), ("digits", (6,))}
+    rows = torch.arange(matrix.rows)
+    for offset in (-3, 0, 4):
+        bias = LineBias("cross", 1, (Line(0, "digits", "column", (follows,), (offset,)),))
+        ours = bias.on_lines(rows, matrix)
+        theirs = columns_on(direction, torch.tensor([offset if direction else 12 - offset]), rows, 13)
+        assert ours[0, :, 0].tolist() == theirs[0].tolist()
+        assert torch.equal(ours, bias.on_lines(rows, get_task("addition").stream(5)))

@@ -22,6 +22,7 @@ from functools import cached_property, lru_cache
 import torch
 
 NO_PLACE = -2  # of a token that has no place
+COLUMN = "column"  # a segment of the whole source, counted from the right edge of the attention matrix
 PROMPT = -1  # the kind of a matrix row that writes no output
 COUNTERS = ("row", "place")
 
@@ -152,6 +153,8 @@ class Stream:
         for segment in self.segments:
             if segment.name == name:
                 return segment
+        if name == COLUMN and self.source:
+            return Segment(COLUMN, self.source - 1, (self.source,), (-1,))
         raise ValueError(
             f"expected a segment among {', '.join(s.name for s in self.segments)}, got {name!r}; "
             "use lines on the task that they were made for"
@@ -258,6 +261,15 @@ def of_number(
     segments = (*operands, *(Segment(*token) for token in structure.items()), Segment("start", source), output)
     zeros, places = torch.zeros(steps, dtype=torch.long), torch.arange(steps)
     return Stream(segments, source + 1, ("digits",), shape, zeros, zeros, places, source)
+
+
+def of_matrix(stream: Stream) -> Stream:
+    """The same input of an encoder-decoder as its attention matrix shows it: the source is one segment, `COLUMN`.
+
+    Lines over it are those of the paper's frame, in which a column is counted from an edge of the matrix.
+    """
+    own = (segment for segment in stream.segments if not stream.is_crossed(segment))
+    return replace(stream, segments=(stream.segment(COLUMN), *own))
 
 
 def written_before(name: str, units: int, width: int) -> Segment:

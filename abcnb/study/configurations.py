@@ -14,12 +14,14 @@ from abcnb.tasks.task import TASKS
 
 # What an experiment is told of an input beyond its tokens and their order, by bias, position scheme and distance.
 COUNTERS = "where operands and rows begin and end, and the row and place of every step"
+EDGES = "where the matrix ends, left and right"
 KIND = "the kind of every step"
 TOLD = {
     "window": ("which tokens every step has to look at",),
     "by-hand": (COUNTERS, "which tokens every step has to look at"),
     "calibrated": (COUNTERS,),
-    "algorithm1": ("where the matrix ends, left and right", "how long the longest test is"),
+    "algorithm1": (EDGES, "how long the longest test is"),
+    "columns": (EDGES, "how long the longest test is"),
     "aligned": ("which digits belong together",),
     "kinds": (KIND,),
     "cyclic-columns": ("where the last operand ends, from which phases are counted",),
@@ -104,8 +106,8 @@ def methods_page() -> str:
         markdown(pd.DataFrame(methods)),
         "## How it is trained",
         "Where tasks differ, the first value is that of all tasks but those named. *Width* is the number of digits "
-        "that operands are padded to. ABC and LoRA start from the `vanilla` model of the same task, `abc-paper` from "
-        "one of its own width.",
+        "that operands are padded to. ABC and LoRA start from the `vanilla` model of the same task, `abc-paper` and "
+        "`abc-columns` from one of their own width.",
         _settings_table("laptop", [name for name in TASKS if name not in in_rows]),
         "## In one stream",
         _settings_table("decoder-only", in_places),

@@ -5,7 +5,7 @@ backward pass costs twice the forward pass: gradients of activations and of weig
 gradients, so there it costs as much as the forward pass. Heads with one line each have no queries and no keys.
 """
 
-from abcnb.study.experiments import Experiment
+from abcnb.study.experiments import RULE, Experiment
 
 
 def forward_flops(experiment: Experiment, width: int = 0) -> int:
@@ -31,7 +31,7 @@ def forward_flops(experiment: Experiment, width: int = 0) -> int:
 
     in_self, in_cross = model.position in ("relative", "relative-self"), model.position == "relative"
     adapted = experiment.lora is not None
-    gathers = experiment.bias in ("by-hand", "calibrated")
+    gathers = experiment.bias in ("by-hand", *RULE)
     encoder = attention(columns, columns, in_self) + 4 * columns * d * d_ff
     decoder = attention(rows, rows, in_self, adapted, gathers)
     if not experiment.in_one_stream:

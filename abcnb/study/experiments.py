@@ -13,17 +13,24 @@ import torch
 
 from abcnb.lines.algorithm1 import Algorithm1Config
 from abcnb.lines.calibration import TAU
-from abcnb.lines.coordinates import Stream, in_one
+from abcnb.lines.coordinates import Stream, in_one, of_matrix
 from abcnb.lines.line import check_window
 from abcnb.machine.checks import check_types
 from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
 from abcnb.tasks.task import Task, get_task
 from abcnb.tasks.training_data import WIDEST, TrainingData
 
-OF_CROSSING = ("alibi-cross", "alibi-places", "window", "algorithm1")  # biases that need cross-attention
+OF_CROSSING = (
+    "alibi-cross",
+    "alibi-places",
+    "window",
+    "algorithm1",
+    "columns",
+)  # biases that need cross-attention
 IN_STREAMS = ("none", "own-token", "alibi", "by-hand", "calibrated")  # the others
-FOUND = ("algorithm1", "calibrated")  # read off the attention of another model
-LINES = ("window", "by-hand", "calibrated")
+RULE = ("calibrated", "columns")  # lines found by the rule
+FOUND = ("algorithm1", *RULE)  # read off the attention of another model
+LINES = ("window", "by-hand", *RULE)
 LARGEST_SEED = 2**32 - 1
 
 
@@ -57,7 +64,8 @@ class Experiment:
         width, terms, shapes, train_numbers: what it is trained on, as of `TrainingData`.
         bias: `none`, `own-token` (in the first layer every token sees itself alone), `alibi` (self-attention),
             `alibi-cross`, `alibi-places` (both, source columns counted from the left, and by place), `window` (the
-            paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS) or `calibrated` (ABC).
+            paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS), `calibrated` (ABC), or `columns` (ABC by
+            the same rule, over matrix columns).
         model, training, window, algorithm1: as they say.
         tau: of ABC, the share that a line must exceed.
         interpolation: of ABC and LoRA, the experiment whose model is calibrated or adapted.
@@ -115,7 +123,7 @@ class Experiment:
         for name in ("window", "algorithm1"):
             if (self.bias == name) != (getattr(self, name) is not None):
                 raise ValueError(f"{name} is given exactly where the bias is {name!r}, got bias {self.bias!r}")
-        if not 0 < self.tau < 1 or (self.tau != TAU and self.bias != "calibrated"):
+        if not 0 < self.tau < 1 or (self.tau != TAU and self.bias not in RULE):
             raise ValueError(
                 f"expected tau between 0 and 1, and {TAU} unless the bias is 'calibrated', got {self.tau}"
             )
@@ -126,15 +134,15 @@ class Experiment:
         shared = {"task": (self.task, other.task), "base": (self.get_task().base, other.get_task().base)}
         shared |= {"form": (self.form, other.form)}
         shared |= {"architecture": (self.model.architecture, other.model.architecture)}
-        if self.bias != "calibrated":  # whose lines are dealt to any number of heads
+        if self.bias not in RULE:  # whose lines are dealt to any number of heads
             shared["heads"] = (self.model.heads, other.model.heads)
         for name, (ours, its) in shared.items():
             if ours != its:
                 raise ValueError(f"expected the {name} of the interpolating model, {its!r}, got {ours!r}")
-        if self.algorithm1 and other.train_numbers == "bucketed":
+        if (self.algorithm1 or self.bias == "columns") and other.train_numbers == "bucketed":
             raise ValueError(
                 "expected interpolation.train_numbers of one width, such as 'even', got 'bucketed': "
-                "Algorithm 1 averages attention matrices of one size"
+                "over matrix columns attention is averaged in matrices of one size"
             )
         if self.lora and self.bias in LINES:
             raise ValueError(
@@ -171,6 +179,10 @@ class Experiment:
     def stream_of(self, stream: Stream) -> Stream:
         """The coordinates of an input of its task, as its architecture has them."""
         return in_one(stream) if self.in_one_stream else stream
+
+    def coordinates(self, stream: Stream) -> Stream:
+        """The coordinates over which its lines are sought."""
+        return of_matrix(stream) if self.bias == "columns" else stream
 
     @property
     def digest(self) -> str:

@@ -22,6 +22,9 @@ EQUAL = {
     "2af28773a10b",
     "efbae45cb772",
     "a65a6e3c954b",
+    "dc12fc88b193",
+    "3503182ebca4",
+    "aadba598ab1b",
 }
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 

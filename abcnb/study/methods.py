@@ -7,7 +7,7 @@ from typing import NamedTuple
 from abcnb.lines.algorithm1 import Algorithm1Config
 from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
 from abcnb.pipeline import HEADS_WITH_LINES, PLAIN, RETRAINING
-from abcnb.study.experiments import FOUND, Experiment, WindowConfig
+from abcnb.study.experiments import FOUND, RULE, Experiment, WindowConfig
 from abcnb.study.settings import differences, sets_both
 from abcnb.tasks.numbers import LONG_FACTOR
 from abcnb.tasks.task import get_task
@@ -45,7 +45,7 @@ STEPS = {
         "": Steps(1000, 2500),
     },
 }
-OF_LINES = ("by-hand", "calibrated")  # biases of one line a head, in models without positions
+OF_LINES = ("by-hand", *RULE)  # biases of one line a head, in models without positions
 STEPS_WITH_LINES = {"rows": 2500, "": RETRAINING.steps}  # the same for every task
 # What models in rows are trained on, except the plain one, which has the task's `for_plain`.
 IN_ROWS = {"multiplication": {"width": 6}, "many-addition": {"width": 6, "train_numbers": "repeated"}}
@@ -56,6 +56,7 @@ PUBLISHED_NUMBERS = {"successor": "uniform", "addition": "uniform"}  # of the pa
 # The paper's condition: operands padded to the longest test, in training too. Steps without and with lines.
 PADDED = {"successor": (1000, 1600), "addition": (2000, 800), "parity": (1200, 300), "n-by-1": (2000, 4000)}
 PADDED_ELSE, PADDED_BATCH = (2000, 1500), 64
+OVER_COLUMNS = ("abc-paper", "abc-columns")  # in the paper's condition at the preset `laptop`
 SMOKE_TAU = 0.02  # after a few steps attention is spread evenly, and no share is larger
 LONGEST = 60  # digits of the paper's longest test
 # Indices of schemes that count from a random offset: those of 100 digits and these more; of randomized positions four
@@ -88,6 +89,7 @@ METHODS = {
     "abs-nope": Method("the paper's ABS, w=1, no positions (NoPE + w=1)", "none", bias="window"),
     "abs": Method("ABS: lines written by hand", "none", "none", "kinds", "by-hand"),
     "abc-paper": Method("the paper's ABC, Algorithm 1, operands padded to 61 digits", "none", bias="algorithm1"),
+    "abc-columns": Method("ABC over matrix columns, operands padded to 61 digits", "none", bias="columns"),
     "abc": Method("ABC: lines found in the attention of Vanilla", "none", "none", "kinds", "calibrated"),
     "learned": Method("a learned vector for each position", "learned"),
     "randomized": Method("randomized positions: sinusoidal at sorted random positions", "randomized"),
@@ -149,7 +151,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         parts["algorithm1"] = Algorithm1Config(**{"directions_cross": (-1, 0, 1)} if task == "n-by-1" else {})
     if chosen.bias in FOUND or chosen.adapts:
         plain = experiment(task, "vanilla", preset, seed)
-        parts["interpolation"] = padded(plain) if method == "abc-paper" and preset == "laptop" else plain
+        parts["interpolation"] = padded(plain) if method in OVER_COLUMNS and preset == "laptop" else plain
         parts["lora"] = LoRAConfig() if chosen.adapts else None
     model = ModelConfig(
         decoder_layers=2,
@@ -170,7 +172,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
     built = Experiment(task, method, preset, seed, model=model, training=training, **parts)
     if method == "rope-pi":
         return replace(built, model=replace(model, rotary_width=built.train_width))
-    return padded(built) if method == "abc-paper" and preset == "laptop" else built
+    return padded(built) if method in OVER_COLUMNS and preset == "laptop" else built
 
 
 def _role(method: str, where: str) -> str:
@@ -190,12 +192,13 @@ def _trained_on(task: str, method: str, where: str) -> dict:
         return for_plain if method == "vanilla" else IN_ROWS.get(task, {})
     # Several widths: without them nothing tells a scheme that distances grow, and a line counted from the other
     # end of a number is as good as one counted from the units.
+    if method in OVER_COLUMNS:
+        return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")} if method == "abc-paper" else {}
     if METHODS[method].bias in OF_LINES or (where == "one stream" and _role(method, where) == "published"):
         return {"train_numbers": "bucketed"}
     if where == "one stream":
         return {}
-    published = METHODS[method].bias in ("window", "algorithm1")
-    return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")} if published else {}
+    return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")} if METHODS[method].bias == "window" else {}
 
 
 Sizes = tuple[ModelConfig, TrainingConfig, dict]  # the last: fields of `Experiment`
@@ -210,7 +213,7 @@ def _smoke(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
         changed = {"train_numbers": "even"}
     if where == "rows":
         changed = {"width": min(3, get_task(task).train_length), "terms": 0}
-    if METHODS[method].bias == "calibrated":
+    if METHODS[method].bias in RULE:
         changed["tau"] = SMOKE_TAU
     return replace(model, d_model=32, d_ff=64, heads=model.heads // 4), training, changed
 
@@ -239,8 +242,10 @@ _SIZES = {"smoke": _smoke, "paper": _paper}
 
 def padded(experiment: Experiment) -> Experiment:
     """An experiment of the preset `laptop` in the paper's condition: operands padded to the longest test."""
-    steps = PADDED.get(experiment.task, PADDED_ELSE)[experiment.method != "vanilla"]
-    training = replace(experiment.training, steps=steps, batch_size=PADDED_BATCH)
+    training = replace(experiment.training, batch_size=PADDED_BATCH)
+    if experiment.method != "abc-columns":
+        steps = PADDED.get(experiment.task, PADDED_ELSE)[experiment.method != "vanilla"]
+        training = replace(training, steps=steps)
     return replace(experiment, training=training, width=experiment.get_task().digits_at(LONGEST) + 1)
 
 

@@ -57,7 +57,7 @@ CITED = (
 )
 
 # The row of Tables 1 and 3 that a method stands beside where it has none of its own name.
-BESIDE = {"abs": "abs-cpi", "abc": "abc-paper"}
+BESIDE = {"abs": "abs-cpi", "abc": "abc-paper", "abc-columns": "abc-paper"}
 OTHER_MODELS = ("decoder-only",)  # presets of models that are none of the paper's, which are all encoder-decoder
 
 
