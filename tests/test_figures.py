@@ -221,6 +221,17 @@ def test_what_lines_explain_is_drawn_against_tau():
     assert [text.get_text() for text in axis.texts] == ["6", "4"]
 
 
+def test_the_plateau_has_a_curve_per_seed_and_the_lines_of_the_first():
+    columns = ["task", "seed", "tau", "lines", "exact_match"]
+    rows = [("parity", 70, 0.1, 9, 100.0), ("parity", 70, 0.3, 4, 20.0), ("parity", 71, 0.1, 8, 99.0)]
+    rows.append(("addition", 70, 0.1, 17, 100.0))
+    parity, addition = figures.plateau(pd.DataFrame(rows, columns=columns), 0.1, "title").axes
+    assert (parity.get_title(), addition.get_title()) == ("parity", "addition")
+    curves = {line.get_label(): line.get_xydata().tolist() for line in parity.lines[:2]}
+    assert curves == {"seed 70": [[0.1, 100.0], [0.3, 20.0]], "seed 71": [[0.1, 99.0]]}
+    assert [text.get_text() for text in parity.texts] == ["9", "4"]
+
+
 def test_bias_by_distance_has_a_line_per_head():
     table = pd.DataFrame({"head": [0, 0, 1], "distance": [-1, 0, 0], "bias": [0.5, 1.0, -2.0]})
     (axis,) = figures.bias_by_distance({"ABC": table}, "title").axes

@@ -87,3 +87,27 @@ def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
     axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)
     axis.set_xticks([], minor=True)
     return figure
+
+
+@themed
+def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
+    """Exact match against τ, a curve per seed and an axis per task; numbers are how many lines the first seed has.
+
+    Args:
+        table: columns task, seed, tau, lines, exact_match (percent).
+        chosen: the τ of the rule, marked.
+    """
+    figure, axes = row_of_axes(table["task"].unique(), 3.2, 2.8, 1.0, sharey=True)
+    for task, axis in axes.items():
+        for number, (seed, curve) in enumerate(table[table["task"] == task].groupby("seed")):
+            axis.plot(curve["tau"], curve["exact_match"], label=f"seed {seed}", **line_style(number))
+            for row in curve.itertuples() if number == 0 else ():
+                where = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
+                axis.annotate(row.lines, (row.tau, row.exact_match), fontsize=7, **where)
+        axis.axvline(chosen, linestyle=":", color="0.4")
+        axis.set(xlabel="τ", ylim=(-4, 114), xscale="log")
+        ticks = sorted(table["tau"].unique())
+        axis.set_xticks(ticks, [f"{tau:g}" for tau in ticks], fontsize=7)
+        axis.set_xticks([], minor=True)
+    figure.axes[0].set_ylabel("exact match (%)")
+    return finish(figure, title)
