@@ -376,19 +376,24 @@ def test_the_hero_shows_attention_its_lines_and_the_outcome(committed):
 
     stream = run.experiment.get_task().stream(hero.WIDE + 1)
     (bias,) = run.biases().cross_biases
-    opened = bias(torch.arange(stream.rows), stream.columns(crossing=True)).amax(0)
-    np.testing.assert_array_equal(np.ma.getmaskarray(lines.images[0].get_array()), torch.isinf(opened))
+    reached = torch.zeros(stream.rows, stream.source + 1, dtype=torch.bool)
+    for opened in bias.on_lines(torch.arange(stream.rows), stream)[..., 0]:
+        reached[torch.arange(stream.rows), opened] = True  # −1 is the column more
+    np.testing.assert_array_equal(np.ma.getmaskarray(lines.images[0].get_array()), ~reached[:, :-1])
+    strongest = run.calibration().table.query("attention == 'cross'").iloc[: hero.NAMED]
+    named = [f"{row.line} {row.share:.2f}" for row in strongest.itertuples()]
+    assert [text.get_text() for text in lines.get_legend().get_texts()] == named
 
     curves = drawn(outcome)
-    assert {"ABC", "ABS", "Vanilla"} <= set(curves) and boundaries(outcome) == [6.0]
-    rows = table[(table["task"] == "addition") & (table["preset"] == "laptop") & (table["settings"] == "")]
-    rows = rows[rows["test_set"] == "random"]
-    for method, name in (("vanilla", "Vanilla"), ("abs", "ABS"), ("abc", "ABC")):
-        mine = rows[rows["method"] == method]
-        mine = mine[mine["length"] == mine["length"][mine["length"] <= 100].max()]
-        assert curves[name][-1] == pytest.approx(
-            [mine["length"].iloc[0], (100 * mine["correct"] / mine["samples"]).mean()]
-        )
+    rows = table.query(
+        "preset == 'laptop' and settings == '' and test_set == 'random' and seed >= 70 and length == 60"
+    )
+    for task, name in hero.TASKS.items():
+        mine = rows[(rows["task"] == task) & (rows["method"] == "abc")]
+        assert (name in curves) == bool(len(mine))
+        if len(mine):
+            assert curves[name][-1] == pytest.approx([60, (100 * mine["correct"] / mine["samples"]).mean()])
+    assert hero.PLAIN in curves and boundaries(outcome) == [6.0]
 
 
 def test_the_hero_is_written_wide_and_small(repository, tmp_path):

@@ -1,7 +1,4 @@
-"""The figure that opens the README, drawn from committed files: attention, the lines found in it, and the outcome.
-
-Each part has the colour of its method: the attention of Vanilla, the lines of ABC.
-"""
+"""The figure that opens the README, drawn from committed files: attention, the lines found in it, and the outcome."""
 
 from pathlib import Path
 
@@ -10,71 +7,94 @@ import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap
+from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from abcnb.lines.line import dealt, parted
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.show.figures.accuracy import draw_accuracy
-from abcnb.show.style import STYLED, line_style, themed
+from abcnb.show.style import PALETTE, STYLED, line_style, nested_styles, themed
 from abcnb.study import results, views
 from abcnb.study.methods import experiment
 from abcnb.study.runs import Run, load_run
 
 WIDE = 20  # digits of the longer input
-LONGEST = 100
-VANILLA, ABS, ABC = (line_style(STYLED.index(name))["color"] for name in ("vanilla", "abs", "abc"))
-NAMES = {"abc": "ABC", "abs": "ABS", "vanilla": "Vanilla"}
-STYLES = {
-    "ABC": {"color": ABC, "linewidth": 2, "marker": "D", "zorder": 3},
-    "ABS": {"color": ABS, "linewidth": 7, "alpha": 0.45},
-    "Vanilla": {"color": VANILLA, "linewidth": 2, "marker": "o", "zorder": 2},
-}
+NAMED = 6  # lines that are named
+FIRST_SEED = 70  # nothing was chosen by the seeds from here on
+TASKS = {"successor": "Successor", "addition": "Addition", "parity": "Parity", "n-by-1": "N×1"}
+TASKS |= {"multiplication": "products, n × n", "many-addition": "sums of n terms"}
+PLAIN = "plain models"
+VANILLA = line_style(STYLED.index("vanilla"))["color"]
 
 
 @themed
 def hero(run: Run, table: pd.DataFrame) -> Figure:
-    """Averaged attention of all heads, the lines found in it at more digits, and exact match against length.
+    """Averaged attention of all heads, the strongest lines found in it, and exact match against length.
 
     Args:
         run: of ABC on Addition; the attention is that of the plain model that it was calibrated from.
         table: rows of accuracy.csv.
     """
-    e, (average,) = run.experiment, run.attention()
-    task = e.get_task()
-    attention = average.cross_attention.mean((0, 1))
-    stream = task.stream(WIDE + 1, e.form)
-    calibration = run.calibration()
-    shares = {line: share for line, share, *_ in calibration.found}
-    _, lines = parted(calibration.strongest(e.model.heads), calibration.stream)
-    opened = dealt("cross", len(lines), lines)(torch.arange(stream.rows), stream.columns(crossing=True))
-    opened = (opened + torch.tensor([shares[line] for line in lines])[:, None, None]).amax(0)
+    (average,) = run.attention()
     figure = Figure(figsize=(10, 3.2), dpi=200, layout="constrained")
-    before, found, outcome = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
-    _draw_map(before, attention, sns.light_palette(VANILLA, as_cmap=True), "Vanilla's attention, averaged")
+    before, found, outcome = figure.subplots(1, 3, width_ratios=(1, 1.35, 1.5))
+    attention = average.cross_attention.mean((0, 1))
+    _draw_map(before, attention, sns.light_palette(VANILLA, as_cmap=True), "A plain model's attention")
     places = [str(place) for place in range(average.stream.width)]
     tokens = ["$", *reversed(places), "+", *reversed(places), "&"]
-    before.set_xticks(range(len(tokens)), tokens, family="monospace", fontsize=10)
-    before.set_yticks(range(len(places) + 1), [*places, "&"], family="monospace", fontsize=10)
-    before.set_xlabel("source token (a digit by its place)")
-    colours = sns.color_palette(f"blend:#f3c9ae,{ABC}", as_cmap=True)
-    _draw_map(found, opened, colours, f"The lines found, by share, at {WIDE} digits")
-    operand = WIDE + 2  # its digits and the token before it
-    middles = {0: "$", operand / 2: "a", operand: "+", 1.5 * operand: "b", 2 * operand: "&"}
-    found.set_xticks(list(middles), list(middles.values()), fontsize=10)
-    found.set_yticks([0, 5, 10, 15, WIDE + 1], ["0", "5", "10", "15", "&"], family="monospace", fontsize=10)
-    rows = table.query("task == 'addition' and preset == 'laptop' and settings == '' and test_set == 'random'")
-    rows = rows[rows["method"].isin(NAMES) & (rows["length"] <= LONGEST)]
-    rows = views.with_intervals(rows).replace({"method": NAMES})
-    draw_accuracy(outcome, rows, task.train_length, STYLES)
-    outcome.legend(loc="center right", fontsize=12)
+    before.set_xticks(range(len(tokens)), tokens, family="monospace", fontsize=9)
+    before.set_yticks(range(len(places) + 1), [*places, "&"], family="monospace", fontsize=9)
+    before.set_xlabel("source token, by place")
+    _draw_lines(found, run)
+    rows = table[(table["settings"] == "") & (table["preset"] == "laptop") & (table["seed"] >= FIRST_SEED)]
+    rows = rows[(rows["test_set"] == "random") & rows["task"].isin(TASKS) & (rows["length"] <= 60)]
+    rows = views.with_intervals(views.in_order(rows[rows["method"].isin(["abc", "vanilla"])]))
+    plain = rows["method"] == "vanilla"
+    rows["method"] = rows["task"].map(TASKS).where(~plain, PLAIN)
+    styles = nested_styles(dict.fromkeys([*rows["method"][~plain], PLAIN]))
+    styles[PLAIN] |= {"color": "0.35", "linestyle": "--", "marker": "o"}
+    draw_accuracy(outcome, rows, run.experiment.get_task().train_length, styles)
+    fewest_most = sorted(set(rows[~plain].groupby("task")["seed"].nunique()))
+    seeds = " to ".join(dict.fromkeys(map(str, (fewest_most[0], fewest_most[-1]))))
+    outcome.set_title(f"ABC by length, {seeds} seeds a task", pad=16)
+    outcome.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     return figure
 
 
-def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap, title: str) -> None:
-    """Cells of a matrix, grey where they are closed."""
-    axis.set_facecolor("0.9")
-    axis.imshow(np.ma.masked_invalid(matrix.numpy()), cmap=colours, aspect="auto", interpolation="nearest")
+def _draw_lines(axis: Axes, run: Run) -> None:
+    """The lines of cross-attention at more digits: the strongest by name, in colours, the others in grey."""
+    calibration, e = run.calibration(), run.experiment
+    stream = e.get_task().stream(WIDE + 1, e.form)
+    shares = {line: share for line, share, *_ in calibration.found}
+    _, lines = parted(calibration.strongest(e.model.heads), calibration.stream)
+    opened = dealt("cross", len(lines), lines).on_lines(torch.arange(stream.rows), stream)[..., 0]
+    numbers = torch.full((stream.rows, stream.source), torch.nan)
+    for number in reversed(range(len(lines))):  # the strongest last, above the others
+        rows = (opened[number] >= 0).nonzero().flatten()
+        numbers[rows, opened[number][rows]] = min(number, NAMED)
+    colours = [*PALETTE[1 : NAMED + 1], "0.6"]
+    _draw_map(axis, numbers, ListedColormap(colours), f"The lines found, at {WIDE} digits", vmin=0, vmax=NAMED)
+    named = [Patch(color=c, label=f"{n} {shares[n]:.2f}") for n, c in zip(lines, colours[:NAMED], strict=False)]
+    axis.legend(
+        handles=named,
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+        handlelength=1,
+        prop={"family": "monospace", "size": 8},
+    )
+    operand = WIDE + 2  # its digits and the token before it
+    middles = {0: "$", operand / 2: "a", operand: "+", 1.5 * operand: "b", 2 * operand: "&"}
+    axis.set_xticks(list(middles), list(middles.values()), fontsize=10)
+    axis.set_yticks([0, 5, 10, 15, WIDE + 1], ["0", "5", "10", "15", "&"], family="monospace", fontsize=9)
+
+
+def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap, title: str, **limits) -> None:
+    """Cells of a matrix, light grey where they are closed."""
+    axis.set_facecolor("0.94")
+    axis.imshow(
+        np.ma.masked_invalid(matrix.numpy()), cmap=colours, aspect="auto", interpolation="nearest", **limits
+    )
     axis.set(xlabel="source token", ylabel="output step", title=title)
     axis.spines[:].set(visible=True, linewidth=0.8, color="0.4")
     axis.tick_params(pad=2)

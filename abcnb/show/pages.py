@@ -244,7 +244,7 @@ def index_page(
         entry = {"name": name, "title": title or name, "question": markdown.html(asked)}
         entries.append(entry | {"ready": name in site.ready})
     return _templates.get_template("index.html.j2").render(
-        title="Six digits in training, twelve in the test",
+        title="Six digits in training, sixty in the test",
         entries=entries,
         results=markdown.html(results),
         provenance=provenance,
