@@ -46,7 +46,7 @@ __all__ = [
 
 
 def predict(run: "str | Path | Run", text: str, device: str = "auto") -> "Prediction":
-    """One answer of a trained run, written token by token: `abcnb.predict("reports/models/9303ecafedcf", "99+1")`.
+    """One answer of a trained run, written token by token: `abcnb.predict("reports/models/5a581757de78", "99+1")`.
 
     Args:
         run: a run, its folder, or the start of its hash.
