@@ -149,9 +149,10 @@ def printed_by(text):
 
 
 def test_the_program_of_the_readme_runs():
-    smaller, steps = re.subn(r"\bsteps=[\d_]+", "steps=30", program())
+    short = "training=abcnb.TrainingConfig(steps=30)"
+    smaller, trained = re.subn(r"abcnb\.(interpolate|retrain)\((.+)\)", rf"abcnb.\1(\2, {short})", program())
     smaller, samples = re.subn(r"\bsamples=[\d_]+", "samples=50", smaller)
-    assert steps == 2 and samples == 1, "it says how long it trains, both models, and on how much it is tested"
+    assert trained == 2 and samples == 1, "it trains both models, and says on how much it is tested"
     found = printed_by(smaller)
     assert {count for _, count in found.values()} == {50}
     assert found[max(found)][0] < 99, "thirty steps teach nobody to add"
