@@ -1,4 +1,4 @@
-# make reproduce   install, train, calibrate, retrain, evaluate; print the table (15 to 25 minutes)
+# make reproduce   install, train, calibrate, retrain, evaluate; print the table (15 minutes on two cores)
 # make reports     execute the notebooks that are not current, write reports/html/
 # make test        run the tests, two at a time
 # make oldest      the tests of Hugging Face models with the oldest transformers that works
