@@ -15,12 +15,13 @@ from abcnb.lines.biases import Biases
 from abcnb.lines.calibration import (
     AveragedAttention,
     Calibration,
+    Pick,
     Sought,
     calibrate_attention,
     lines_of_heads,
 )
 from abcnb.lines.coordinates import Columns, Stream
-from abcnb.lines.line import Line, LineBias
+from abcnb.lines.line import Line, LineBias, parted
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.model.configs import ModelConfig
@@ -37,21 +38,24 @@ KEY = ["task", "seed", "variant", "test_set", "length"]
 COLUMNS = [*KEY, "lines", "samples", "correct", "wrong_digits", "digits", "hardware", "code", "date"]
 
 
+def _shares(sought: Sought, weights: list[torch.Tensor]) -> torch.Tensor:
+    """The share of every candidate, nothing set to zero; one of 0 where there is no candidate."""
+    if not sought.lines or not sought.steps:
+        return torch.zeros(1)
+    return sought.shares([torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights])
+
+
 def without_zeros(sought: Sought, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
     """Every line of a head with a share of more than τ: lines that cross a strong one borrow from it."""
-    if not sought.lines or not sought.steps:
-        return []
-    shares = sought.shares([torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights])
+    shares = _shares(sought, weights)
     return [(sought.lines[i], float(shares[i])) for i in shares.argsort(descending=True) if shares[i] > tau]
 
 
-def above_the_mean(kappa: float):
+def above_the_mean(kappa: float) -> Pick:
     """Algorithm 1's threshold in place of τ: shares above κσ + μ of a head's candidates."""
 
     def pick(sought: Sought, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
-        if not sought.lines or not sought.steps:
-            return []
-        shares = sought.shares([torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights])
+        shares = _shares(sought, weights)
         return sought.strongest(weights, float(kappa * shares.std(correction=0) + shares.mean()))
 
     return pick
@@ -81,16 +85,12 @@ class OpenRow:
 
 def own_heads(attention: list[AveragedAttention], tau: float, heads: int) -> Biases:
     """Every head of every layer keeps its own lines: several in a head, among which it has to choose."""
-    found, stream = lines_of_heads(attention, tau), attention[0].stream
-    layers = range(attention[0].self_attention.shape[0])
-
-    def of_attention(crossing: bool) -> tuple[LineBias, ...]:
-        mine = [f for f in found if stream.is_crossed(stream.segment(f.line.segment)) == crossing]
-        name = "cross" if crossing else "self"
-        by_layer = [tuple(f.line._replace(head=f.head) for f in mine if f.layer == layer) for layer in layers]
-        return tuple(LineBias(name, heads, lines) for lines in by_layer)
-
-    return Biases(of_attention(False), of_attention(True) if stream.source else ())
+    found, stream, biases = lines_of_heads(attention, tau), attention[0].stream, ([], [])
+    for layer in range(len(attention[0].self_attention)):
+        own = [f.line._replace(head=f.head) for f in found if f.layer == layer]
+        for name, kept, lines in zip(("self", "cross"), biases, parted(own, stream), strict=True):
+            kept.append(LineBias(name, heads, tuple(lines)))
+    return Biases(tuple(biases[0]), tuple(biases[1]) if stream.source else ())
 
 
 def variants(run: Run) -> dict[str, tuple[Biases, ModelConfig]]:

@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -79,14 +80,21 @@ def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
         curve: columns tau, lines, exact_match (percent).
     """
     figure, axis = plt.subplots(figsize=(5.2, 3.0), layout="constrained")
-    axis.plot(curve["tau"], curve["exact_match"], color=PALETTE[0], marker="o", markersize=5)
-    for row in curve.itertuples():
+    _draw_against_tau(axis, curve, numbered=True, color=PALETTE[0], marker="o", markersize=5)
+    axis.set(ylabel="exact match (%)", title=title)
+    return figure
+
+
+def _draw_against_tau(axis: Axes, curve: pd.DataFrame, numbered: bool, **style) -> None:
+    """Exact match against τ; where `numbered`, with how many lines there are."""
+    axis.plot(curve["tau"], curve["exact_match"], **style)
+    for row in curve.itertuples() if numbered else ():
         where = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
         axis.annotate(row.lines, (row.tau, row.exact_match), fontsize=7, **where)
-    axis.set(xlabel="τ", ylabel="exact match (%)", ylim=(-3, 112), xscale="log", title=title)
-    axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)
-    axis.set_xticks([], minor=True)
-    return figure
+    axis.set(xlabel="τ", ylim=(-4, 114), xscale="log")
+    if numbered:
+        axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)
+        axis.set_xticks([], minor=True)
 
 
 @themed
@@ -100,14 +108,7 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
     figure, axes = row_of_axes(table["task"].unique(), 3.2, 2.8, 1.0, sharey=True)
     for task, axis in axes.items():
         for number, (seed, curve) in enumerate(table[table["task"] == task].groupby("seed")):
-            axis.plot(curve["tau"], curve["exact_match"], label=f"seed {seed}", **line_style(number))
-            for row in curve.itertuples() if number == 0 else ():
-                where = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
-                axis.annotate(row.lines, (row.tau, row.exact_match), fontsize=7, **where)
+            _draw_against_tau(axis, curve, not number, label=f"seed {seed}", **line_style(number))
         axis.axvline(chosen, linestyle=":", color="0.4")
-        axis.set(xlabel="τ", ylim=(-4, 114), xscale="log")
-        ticks = sorted(table["tau"].unique())
-        axis.set_xticks(ticks, [f"{tau:g}" for tau in ticks], fontsize=7)
-        axis.set_xticks([], minor=True)
     figure.axes[0].set_ylabel("exact match (%)")
     return finish(figure, title)
