@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ import typer
 from abcnb.machine.devices import pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.model.evaluation import evaluate_kinds, percent, wrong_by_step
+from abcnb.proof.certificate import certify
 from abcnb.study import results, tables, views, why
 from abcnb.study.configurations import methods_page, resolved
 from abcnb.study.engines import open_engine
@@ -333,6 +335,25 @@ def why_command(
     torch.set_num_threads(1)
     for task, seed in product(_names(tasks), _numbers(seeds, least=0)):
         why.measure(fit(experiment(task, "abc", preset, seed), runs, "cpu"), reports / "results" / "why.csv")
+
+
+@app.command("certify")
+def certify_command(
+    names: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Runs' folders, or the starts of their hashes.")
+    ],
+    runs: Runs = Path("runs"),
+):
+    """Prove that trained models are right at every length, or show an input on which they are not."""
+    torch.set_num_threads(1)
+    failures = []
+    for run in [find_run(name, runs) for name in names]:
+        e, started = run.experiment, time.monotonic()
+        found = certify(run.model(), e.data())
+        told = f"{e.task} {e.method} seed {e.seed}: {found}"
+        print(f"{told} ({time.monotonic() - started:.0f} s)", flush=True)
+        failures += [] if found.holds else [told]
+    _end(failures)
 
 
 @app.command("table")

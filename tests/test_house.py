@@ -18,10 +18,11 @@ ROOMS = {
     "pipeline": CORE,
     "rivals": {"machine", "lines", "tasks", "model", "rivals"},
     "yours": CORE | {"yours"},
+    "proof": CORE | {"proof"},
     "study": CORE | {"surface", "rivals", "study"},
     "show": CORE | {"surface", "rivals", "study", "show"},
     "bench": CORE | {"rivals", "study", "bench"},
-    "__main__": CORE | {"study", "show", "bench"},
+    "__main__": CORE | {"proof", "study", "show", "bench"},
 }
 BAGS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared", "base", "core"}
 

@@ -25,6 +25,7 @@ EQUAL = {
     "dc12fc88b193",
     "3503182ebca4",
     "aadba598ab1b",
+    "43719872a285",
 }
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 

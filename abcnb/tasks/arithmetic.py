@@ -3,12 +3,13 @@
 Source: paper, section 2; version 002, section 3.1 (Parity's scratchpad) and appendix C (ListOps).
 """
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 
 from abcnb.lines.coordinates import Segment, Stream, of_number, written_before
 from abcnb.tasks.digits import Operands, propagate_carries
+from abcnb.tasks.machines import Machine, carrying, running, times_a_digit
 from abcnb.tasks.task import Task, most_significant_first, register
 
 
@@ -22,6 +23,10 @@ class Successor(Task):
         sums[:, 0] += 1
         return propagate_carries(sums, self.base)
 
+    @cached_property
+    def machine(self) -> Machine:
+        return carrying(self.base, lambda a: a, first=1)
+
 
 class Addition(Task):
     """a + b."""
@@ -33,6 +38,10 @@ class Addition(Task):
 
     def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return propagate_carries(a + b, self.base)
+
+    @cached_property
+    def machine(self) -> Machine:
+        return carrying(self.base, torch.add)
 
     @lru_cache(maxsize=64)  # noqa: B019
     def stream(self, width: int, form: str = "natural") -> Stream:
@@ -71,6 +80,10 @@ class NByOne(Addition):
     def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return propagate_carries(a * b, self.base)
 
+    @cached_property
+    def machine(self) -> Machine:
+        return times_a_digit(self.base)
+
 
 class Scratchpad(Task):
     """A reduction y_i = y_{i-1} ⊕ x_i written out digit by digit, from the right."""
@@ -90,6 +103,10 @@ class Parity(Scratchpad):
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cumsum(a, dim=1) % 2
 
+    @cached_property
+    def machine(self) -> Machine:
+        return running(self.base, torch.bitwise_xor)
+
     def digits_at(self, length: int) -> int:
         """Bits of the longest number of `length` decimal digits."""
         return (10**length - 1).bit_length()
@@ -100,6 +117,7 @@ class ParityClassification(Parity):
 
     name = "parity-classification"
     answers_in_places = False
+    machine = Task.machine
 
     def steps(self, width: int) -> int:
         return 2
@@ -117,6 +135,10 @@ class ListOpsSum(Scratchpad):
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cumsum(a, dim=1) % self.base
 
+    @cached_property
+    def machine(self) -> Machine:
+        return running(self.base, lambda value, a: (value + a) % self.base)
+
 
 class ListOpsMax(Scratchpad):
     """MAX of the arguments."""
@@ -127,6 +149,10 @@ class ListOpsMax(Scratchpad):
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cummax(a, dim=1).values
 
+    @cached_property
+    def machine(self) -> Machine:
+        return running(self.base, torch.maximum)
+
 
 class ListOpsMin(Scratchpad):
     """MIN of the arguments. Padding zeros are arguments too: the last running minimum, above them, is always 0."""
@@ -136,6 +162,10 @@ class ListOpsMin(Scratchpad):
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cummin(a, dim=1).values
+
+    @cached_property
+    def machine(self) -> Machine:
+        return running(self.base, torch.minimum, first=self.base - 1)
 
 
 for _task in (

@@ -34,6 +34,7 @@ class FourInOne(Addition):
     name = "four-in-one"
     parts = tuple(SIGNS)
     bases = range(10, 11)
+    machine = Task.machine
 
     @property
     def vocabulary_size(self) -> int:

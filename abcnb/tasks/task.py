@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 from abcnb.lines.coordinates import Stream, of_number, written_before
 from abcnb.tasks.digits import Operands, digits_of, length_of
+from abcnb.tasks.machines import Machine
 from abcnb.tasks.numbers import LARGEST, Sampler, smallest_width
 from abcnb.tasks.testsets import TEST_SETS
 from abcnb.tasks.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
@@ -126,6 +127,15 @@ class Task:
     def label(self, *operands: torch.Tensor) -> torch.Tensor:
         """The label's digits, units first, from the operands' digits, each [batch, width]."""
         raise TypeError(f"the task {self.name!r} does not define label()")
+
+    @property
+    def machine(self) -> Machine:
+        """The task place by place, at every length.
+
+        Raises:
+            ValueError: its output is not made so.
+        """
+        raise ValueError(f"expected a task whose output is made place by place, by a machine, got {self.name!r}")
 
     def digits_at(self, length: int) -> int:
         """Digits, in the task's own base, of the longest number of `length` digits in `length_base`."""

@@ -1,0 +1,242 @@
+"""What a step of a model depends on, computed from its lines, and every window that a correct output can show it.
+
+A model whose heads have one line each, and no positions, gathers: after layer l the hidden state of a token is a
+function of its own state after layer l − 1, of that of one earlier token for each head, and of one source token for
+each head of cross-attention. So a step is a function of finitely many tokens, its *window*, and a `Node` says how.
+
+Steps of inputs of any length whose nodes are equal, up to how many places lie between their tokens, are the same
+function of the same windows: one `Arrangement`. Which windows there are follows from the task's machine
+(`tasks.machines`), given that all outputs before the step are right.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import torch
+
+from abcnb.model.transformer import Transformer
+from abcnb.tasks.task import Task
+
+OUTPUT, CONSTANT, DIGIT = "digits", "=", "b"
+MOST_WINDOWS = 200_000_000
+FEW = 1_000_000  # windows that are cheap to compare with one another
+SETTLED = 12  # widths in a row without a new arrangement, after which none is expected
+
+Token = tuple[
+    str, int
+]  # a name and a place, of an operand or the output; of a structural token `CONSTANT` and its id
+Windows = dict[Token, torch.Tensor]  # the digit at each token, each [windows]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A hidden state, of a token after some layers.
+
+    Attributes:
+        own: the node of the same token one layer down; at layer 0 the token.
+        selves: the node that each head of self-attention reads, one layer down.
+        crosses: the token that each head of cross-attention reads.
+    """
+
+    own: "Node | Token"
+    selves: tuple["Node", ...] = ()
+    crosses: tuple[Token, ...] = ()
+
+    @cached_property
+    def tokens(self) -> tuple[Token, ...]:
+        """All tokens that it depends on, without structural ones."""
+        below = {self.own, *self.selves} if self.selves else set()
+        found = {token for node in below for token in node.tokens} | (set(self.crosses) if below else {self.own})
+        return tuple(sorted(token for token in found if token[0] != CONSTANT))
+
+    def moved(self, places: dict[int, int]) -> "Node":
+        """The same node with its tokens at other places."""
+
+        @cache
+        def of(part: "Node | Token") -> "Node | Token":
+            if isinstance(part, Node):
+                return Node(of(part.own), tuple(map(of, part.selves)), tuple(map(of, part.crosses)))
+            return part if part[0] == CONSTANT else (part[0], places[part[1]])
+
+        return of(self)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Steps that are the same function of the same windows.
+
+    Attributes:
+        node: of the step, after the last layer; its places are counted among those that are read or written.
+        place: that the step writes, counted likewise; −1 for the end token.
+        skipped: places before each of these, and after the last, that nothing reads; many are as good as a few.
+    """
+
+    node: Node
+    place: int
+    skipped: tuple[int, ...]
+
+    def covers(self, other: "Arrangement", task: Task) -> bool:
+        """Whether all windows of another one are windows of this one, and the same function."""
+        if (self.node, self.place) != (other.node, other.place):
+            return False
+        starts, ends = _marks(task, task.machine.starts), _marks(task, task.machine.ends)
+        for i, (mine, theirs) in enumerate(zip(self.skipped, other.skipped, strict=True)):
+            extra = _leads(task, theirs) & ~_leads(task, mine)
+            if i == 0:
+                extra = extra[starts]
+            if i == len(self.skipped) - 1:
+                extra = extra[..., ends]
+            if extra.any():
+                return False
+        return True
+
+
+def arrangements(model: Transformer, task: Task, form: str) -> dict[Arrangement, list[tuple[int, int]]]:
+    """The arrangements of all steps that no other covers, each with the first and the last width and step that have it.
+
+    Widths are tried one by one until they are larger than what lines span, and `SETTLED` in a row bring nothing new.
+    """
+    found: dict[Arrangement, list[tuple[int, int]]] = {}
+    short, width, newest = settled(task), 0, 0
+    offsets = [
+        abs(n) for bias in (*model.self_biases, *model.cross_biases) for line in bias.lines for n in line.offset
+    ]
+    least = 2 * (len(model.decoder) + 1) * (max(offsets, default=0) + short + 1)
+    while width < max(least, newest + SETTLED):
+        width += 1
+        for step, node in enumerate(nodes(model, task, width, form)):
+            met = _arranged(node, step, width, short)
+            if met not in found:
+                found[met], newest = [(width, step)] * 2, width
+            found[met][1] = (width, step)
+    kept: dict[Arrangement, list[tuple[int, int]]] = {}
+    for one in sorted(found, key=lambda arrangement: -sum(arrangement.skipped)):
+        if not any(other.covers(one, task) for other in kept):
+            kept[one] = found[one]
+    return kept
+
+
+def _arranged(node: Node, step: int, width: int, short: int) -> Arrangement:
+    read = places_of(node, step, width)
+    ranks = {place: rank for rank, place in enumerate(read)} | {-1: -1}
+    skipped = [after - before - 1 for before, after in zip([-1, *read], [*read, width], strict=True)]
+    return Arrangement(node.moved(ranks), ranks.get(step, -1), tuple(min(n, short) for n in skipped))
+
+
+def places_of(node: Node, step: int, width: int) -> list[int]:
+    """The places that a step reads or writes, in order."""
+    return sorted({place for _, place in node.tokens if place >= 0} | ({step} if step < width else set()))
+
+
+def nodes(model: Transformer, task: Task, width: int, form: str) -> list[Node]:
+    """What each step of an input of this width depends on, the units' first."""
+    stream, tokens = model.stream_of(task.stream(width, form)), tokens_of(model, task, width, form)
+    opened = [
+        [part.tokens[:, :, 0].tolist() if part else [] for part in layer]
+        for layer in model.open_tokens(torch.arange(len(stream)), stream)
+    ]
+
+    @cache
+    def node(layer: int, row: int) -> Node:
+        if layer == 0:
+            return Node(tokens[stream.source + row])
+        selves, crosses = ([of_head[row] for of_head in part] for part in opened[layer - 1])
+        below = {other: node(layer - 1, other) for other in {row, *selves}}
+        return Node(below[row], tuple(below[other] for other in selves), tuple(tokens[other] for other in crosses))
+
+    first = stream.prompt - 1 - stream.source
+    return [node(len(model.decoder), first + step) for step in range(stream.rows)]
+
+
+def tokens_of(model: Transformer, task: Task, width: int, form: str) -> list[Token]:
+    """What each token of an input of this width is, the source's first."""
+    batch = task.batch(task.smallest(width), form)
+    ids = torch.cat([batch.source] * model.crossing + [model.sequence(batch)], 1)[0]
+    tokens, stream = [(CONSTANT, number) for number in ids.tolist()], model.stream_of(batch.stream)
+    for segment in (*stream.operands, stream.segment(OUTPUT)):
+        grid = segment.grid()
+        for place, token in zip(grid[0].tolist(), segment.tokens(grid).tolist(), strict=True):
+            if token < len(tokens):  # the end token is not read
+                tokens[token] = (segment.name, place)
+    if task.second_is_digit:
+        tokens[stream.segment(DIGIT).start] = (DIGIT, -1)
+    return tokens
+
+
+def all_ways(task: Task) -> torch.Tensor:
+    """Every way through a place: [ways, 3 + operands], the state, the digits, the digit written, the next state."""
+    machine, operands = task.machine, task.operands - task.second_is_digit
+    axes = torch.meshgrid(torch.arange(machine.states), *[torch.arange(task.base)] * operands, indexing="ij")
+    state, *digits = (axis.flatten() for axis in axes)
+    return torch.stack([state, *digits, *machine.step(state, *digits)], 1)
+
+
+def _ways(task: Task, shown: tuple[str, ...] = ()) -> torch.Tensor:
+    """The same, [ways, 2 + shown], with what is shown of the place alone; each once."""
+    operands = ("a", DIGIT)[: task.operands - task.second_is_digit]
+    at = [1 + (*operands, OUTPUT).index(name) for name in shown]
+    return all_ways(task)[:, [0, *at, -1]].unique(dim=0)
+
+
+def _leads(task: Task, places: int = 1) -> torch.Tensor:
+    """[states, states], whether one can follow another after so many places."""
+    step, ways = torch.zeros(task.machine.states, task.machine.states), _ways(task)
+    step[ways[:, 0], ways[:, 1]] = 1
+    reached = torch.eye(task.machine.states)
+    for _ in range(places):
+        reached = (reached @ step > 0).float()
+    return reached > 0
+
+
+def _marks(task: Task, states: tuple[int, ...]) -> torch.Tensor:
+    return torch.isin(torch.arange(task.machine.states), torch.tensor(states))
+
+
+def settled(task: Task) -> int:
+    """After how many places a machine can be in all states in which it can be after more."""
+    count = 0
+    while not torch.equal(_leads(task, count), _leads(task, count + 1)):
+        count += 1
+    return count
+
+
+def windows_of(arrangement: Arrangement, task: Task) -> Windows:
+    """Every window of an arrangement: the digit at each of its tokens and, of the output, at the place that it writes.
+
+    Raises:
+        ValueError: more than `MOST_WINDOWS`.
+    """
+    tokens, windows = {*arrangement.node.tokens, (OUTPUT, arrangement.place)}, {}
+    state, (*before, after) = torch.tensor(task.machine.starts), arrangement.skipped
+    for place, skipped in enumerate(before):
+        for _ in range(skipped):
+            windows, state = _onwards(windows, state, _ways(task), [])
+        names = tuple(name for name in ("a", DIGIT, OUTPUT) if (name, place) in tokens)
+        windows, state = _onwards(windows, state, _ways(task, names), [(name, place) for name in names])
+    if task.second_is_digit:
+        windows[DIGIT, -1] = task.machine.shown(state).to(torch.uint8)
+    fits = _leads(task, after)[:, _marks(task, task.machine.ends)].any(1)[state]
+    return {token: digits[fits] for token, digits in windows.items()}
+
+
+def _onwards(
+    windows: Windows, state: torch.Tensor, ways: torch.Tensor, shown: list[Token]
+) -> tuple[Windows, torch.Tensor]:
+    """Windows that end in a state, each continued in every way through one more place."""
+    each = ways[:, 0].bincount(minlength=int(state.max()) + 1)
+    first, many = (each.cumsum(0) - each)[state], each[state]
+    total = int(many.sum())
+    if total > MOST_WINDOWS:
+        raise ValueError(
+            f"expected at most {MOST_WINDOWS:,} windows for a step, got {total:,} or more: its lines show it too many "
+            "digits that it does not need; take a larger tau"
+        )
+    before = torch.arange(len(state)).repeat_interleave(many)
+    way = torch.arange(total) - (many.cumsum(0) - many - first)[before]
+    windows = {token: digits[before] for token, digits in windows.items()}
+    windows |= {token: ways[way, 1 + n].to(torch.uint8) for n, token in enumerate(shown)}
+    state = ways[way, -1]
+    if total <= FEW and len(windows) < 16:  # ways that differ in what nothing reads are one
+        once = torch.stack([*(digits.long() for digits in windows.values()), state], 1).unique(dim=0)
+        windows, state = {token: once[:, n].to(torch.uint8) for n, token in enumerate(windows)}, once[:, -1]
+    return windows, state
