@@ -2,7 +2,8 @@
 
 The idea is four functions (`pipeline`): interpolate, calibrate, retrain, evaluate. Rooms below it are the core, each
 knowing those before it alone: `machine`, `lines`, `tasks`, `model`. Beside it stand `rivals` (position schemes of other
-papers) and `yours` (lines in other models), above it `study` (what was run), `show` (what is seen) and `bench`.
+papers), `yours` (lines in other models) and `proof` (right at every length), above it `study` (what was run), `show`
+(what is seen) and `bench`.
 """
 
 from typing import TYPE_CHECKING

@@ -437,3 +437,10 @@ def test_coinciding_lines_all_show():
     assert {key: style.line_style(3)[key] for key in ("color", "marker", "linestyle")} == {
         key: styles[3][key] for key in ("color", "marker", "linestyle")
     }
+
+
+def test_margins_are_counted_and_the_least_is_marked():
+    (axis,) = figures.margins({"a model": torch.tensor([1.5, 4.0, 4.1, 9.0])}, "title").axes
+    assert sum(bar.get_height() for bar in axis.patches) == 4
+    assert [text.get_text() for text in axis.texts] == ["1.50"]
+    assert axis.get_yscale() == "log" and axis.get_xlim()[0] == 0

@@ -72,14 +72,19 @@ class Certificate:
     wrong: str = ""
 
     @property
+    def leads(self) -> torch.Tensor:
+        """The lead of the right logit over every other, [windows]."""
+        return torch.cat([part.margins for part in self.parts])
+
+    @property
     def windows(self) -> int:
         """How many were tried."""
-        return sum(len(part.margins) for part in self.parts)
+        return len(self.leads)
 
     @property
     def margin(self) -> float:
-        """The least of all."""
-        return min(float(part.margins.min()) for part in self.parts)
+        """The least lead."""
+        return float(self.leads.min())
 
     @property
     def holds(self) -> bool:
@@ -122,7 +127,7 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
             desc=f"{number + 1} of {len(found)}",
             disable=not progress,
         )
-        margins = torch.cat([leads(part, target[first : first + CHUNK]) for first, part in chunks])
+        margins = torch.cat([lead(part, target[first : first + CHUNK]) for first, part in chunks])
         parts.append(Part(arrangement, *met[0], margins))
         again = torch.cat([margins.argsort()[:AGAIN], torch.randint(count, (AGAIN,))])
         few = {token: digits[again] for token, digits in windows.items()}
@@ -151,7 +156,7 @@ def check_certifiable(model: Transformer) -> None:
             )
 
 
-def leads(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def lead(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """The lead of the right logit over the largest other one, [windows]."""
     target = target[:, None]
     return logits.gather(1, target)[:, 0] - logits.scatter(1, target, float("-inf")).amax(1)

@@ -91,9 +91,10 @@ def row_of_axes(
 
 
 def finish(figure: Figure, title: str, place: str = "outside right center", **legend) -> Figure:
-    """Give a figure its title, and the legend of its first axis; matplotlib's `labels` may name the entries anew."""
+    """Give a figure its title, and its first axis's legend, if any; matplotlib's `labels` may name the entries anew."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(**{"handles": handles, "labels": labels, "loc": place} | legend)
+    if handles:
+        figure.legend(**{"handles": handles, "labels": labels, "loc": place} | legend)
     figure.suptitle(title)
     return figure
 

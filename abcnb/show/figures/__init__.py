@@ -10,5 +10,12 @@ from abcnb.show.figures.accuracy import (
     number_lengths,
     seeds,
 )
-from abcnb.show.figures.lines import bias_by_distance, explained_by_lines, line_strengths, plateau, reading_by_step
+from abcnb.show.figures.lines import (
+    bias_by_distance,
+    explained_by_lines,
+    line_strengths,
+    margins,
+    plateau,
+    reading_by_step,
+)
 from abcnb.show.figures.maps import attention_maps, bias_maps, offset_maps, score_maps, source_layout

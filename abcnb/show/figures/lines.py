@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -111,4 +112,22 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
             _draw_against_tau(axis, curve, not number, label=f"seed {seed}", **line_style(number))
         axis.axvline(chosen, linestyle=":", color="0.4")
     figure.axes[0].set_ylabel("exact match (%)")
+    return finish(figure, title)
+
+
+@themed
+def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
+    """How many windows have which lead of the right logit, an axis per model; the least lead is marked.
+
+    Args:
+        found: for each model the lead of the right logit over every other, [windows].
+    """
+    figure, axes = row_of_axes(found, 3.6, 2.6)
+    for name, axis in axes.items():
+        axis.hist(found[name].numpy(), bins=60, log=True, color=KEPT, edgecolor=KEPT)
+        least = float(found[name].min())
+        axis.axvline(least, linestyle=":", color="0.4")
+        axis.annotate(f"{least:.2f}", (least, 1), (4, 60), textcoords="offset points", rotation=90)
+        axis.set(xlim=(0, None), xlabel="lead of the right logit")
+    figure.axes[0].set_ylabel("windows")
     return finish(figure, title)
