@@ -46,8 +46,11 @@ def test_a_machine_writes_the_label(name, base, width, seed):
     state = torch.full((20,), task.machine.starts[0])
     if task.second_is_digit:
         state = operands[1][:, 0] * task.base
-    written = task.machine.label(state, *operands[: task.operands - task.second_is_digit])
-    assert torch.equal(written, task.label(*operands))
+    written = []
+    for digits in zip(*(operand.T for operand in operands[: task.operands - task.second_is_digit]), strict=True):
+        digit, state = task.machine.step(state, *digits)
+        written.append(digit)
+    assert torch.equal(torch.stack(written, 1), task.label(*operands))
 
 
 @settings(max_examples=12, deadline=None)
@@ -163,6 +166,9 @@ def test_what_no_window_decides_is_refused(monkeypatch):
         certify(plain, data)
     run = load_run(MODELS / "cee80470e6d0")
     with pytest.raises(ValueError, match="without positions"):
+        certify(run.model(), run.experiment.data())
+    run = load_run(MODELS / "5a581757de78")  # it has b[first-place]
+    with pytest.raises(ValueError, match="the same distance"):
         certify(run.model(), run.experiment.data())
     model, data = committed("successor")
     monkeypatch.setattr(of_windows, "MOST_WINDOWS", 1000)

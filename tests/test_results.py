@@ -274,3 +274,14 @@ def test_of_a_scheme_told_the_same_the_longest_training_counts():
     ]
     found = views.by_what_is_told(pd.DataFrame(rows))
     assert found[["told", "train_steps"]].to_numpy().tolist() == [["columns from the left", 20], ["places", 9000]]
+
+
+def test_the_page_counts_the_wrong_tokens_of_the_seeds_that_it_names(repository):
+    table = results.read(repository / "reports" / "results" / "accuracy.csv")
+    mine = table.query("method == 'abc' and preset == 'laptop' and 70 <= seed <= 79 and settings == ''")
+    mine = mine[mine["task"].isin(["successor", "addition", "parity", "n-by-1"])]
+    told = f"{mine['wrong_digits'].sum()} of {mine['digits'].sum():,} output tokens are wrong"
+    page = (repository / "reports" / "results.md").read_text()
+    assert told in page and f"{len(mine)} rows" in page and mine["run"].nunique() == 40
+    hard = mine.query("length == 60 and test_set == 'hard'")["worst_percent"].astype(float).min()
+    assert f"the lowest is {hard:.2f}%" in page

@@ -94,14 +94,20 @@ class Arrangement:
 def arrangements(model: Transformer, task: Task, form: str) -> dict[Arrangement, list[tuple[int, int]]]:
     """The arrangements of all steps that no other covers, each with the first and the last width and step that have it.
 
-    Widths are tried one by one until they are larger than what lines span, and `SETTLED` in a row bring nothing new.
+    Every place that a step reads is at a fixed distance from its own place or from an end of the number. So nothing new
+    comes once a width has room for all three groups apart; `SETTLED` widths more are tried all the same.
+
+    Raises:
+        ValueError: a line that runs against the steps, or at twice their pace.
     """
+    lines = [line for bias in (*model.self_biases, *model.cross_biases) for line in bias.lines]
+    for line in lines:
+        if not set(line.follows) <= {"none", "first", "place"}:
+            raise ValueError(f"expected lines that keep the same distance from a step or from an end, got {line}")
     found: dict[Arrangement, list[tuple[int, int]]] = {}
     short, width, newest = settled(task), 0, 0
-    offsets = [
-        abs(n) for bias in (*model.self_biases, *model.cross_biases) for line in bias.lines for n in line.offset
-    ]
-    least = 2 * (len(model.decoder) + 1) * (max(offsets, default=0) + short + 1)
+    farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
+    least = 4 * (len(model.decoder) * farthest + short + 1)
     while width < max(least, newest + SETTLED):
         width += 1
         for step, node in enumerate(nodes(model, task, width, form)):

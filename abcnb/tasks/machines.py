@@ -29,14 +29,6 @@ class Machine(NamedTuple):
     step: Step
     shown: Callable[[torch.Tensor], torch.Tensor] | None = None
 
-    def label(self, state: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
-        """The output's digits, units first, [batch, width], from first states [batch] and digits [batch, width]."""
-        written = []
-        for digits in zip(*(operand.T for operand in operands), strict=True):
-            digit, state = self.step(state, *digits)
-            written.append(digit)
-        return torch.stack(written, dim=1)
-
 
 def carrying(base: int, total: Callable[..., torch.Tensor], carries: int = 2, first: int = 0) -> Machine:
     """Sums of one place, without the carry into it, that carry into the next."""
