@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -15,8 +14,7 @@ import typer
 from abcnb.machine.devices import pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.model.evaluation import evaluate_kinds, percent, wrong_by_step
-from abcnb.proof.certificate import certify
-from abcnb.study import results, tables, views, why
+from abcnb.study import certificates, results, tables, views, why
 from abcnb.study.configurations import methods_page, resolved
 from abcnb.study.engines import open_engine
 from abcnb.study.experiments import RULE
@@ -342,17 +340,20 @@ def certify_command(
     names: Annotated[
         list[str], typer.Argument(metavar="RUN...", help="Runs' folders, or the starts of their hashes.")
     ],
+    pruned: Annotated[bool, typer.Option("--prune", help="First cut the heads that it does not need.")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Into results/certificates.csv of reports.")] = False,
     runs: Runs = Path("runs"),
+    reports: Reports = Path("reports"),
 ):
     """Prove that trained models are right at every length, or show an input on which they are not."""
     torch.set_num_threads(1)
     failures = []
     for run in [find_run(name, runs) for name in names]:
-        e, started = run.experiment, time.monotonic()
-        found = certify(run.model(), e.data())
-        told = f"{e.task} {e.method} seed {e.seed}: {found}"
-        print(f"{told} ({time.monotonic() - started:.0f} s)", flush=True)
-        failures += [] if found.holds else [told]
+        row, told = certificates.certified(run, pruned)
+        print(told, flush=True)
+        if record:
+            results.record(reports / "results" / "certificates.csv", [row], results.CERTIFICATES)
+        failures += [] if row["outcome"] == certificates.CORRECT else [told.splitlines()[0]]
     _end(failures)
 
 
@@ -366,7 +367,11 @@ def table_command(
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
     long = reports / "tables.md"
-    texts = {readme: tables.with_table(tables.overview(table), readme)}  # all of them before the first is written
+    proved = certificates.read(reports)
+    short, proofs = tables.overview(table, proved), tables.markdown(certificates.table(proved))
+    texts = {readme: tables.with_table(short, readme)}  # all of them before the first is written
+    page = reports / "right_at_every_length.md"
+    texts |= {page: tables.with_table(proofs, page)} if page.exists() else {}
     texts |= {long: tables.with_table(tables.long_tables(table), long), reports / "methods.md": methods_page()}
     for document, text in texts.items():
         write_atomically(document, lambda file, text=text: file.write_text(text, encoding="utf-8"))

@@ -169,3 +169,14 @@ def test_attention_that_cannot_be_calibrated_is_refused():
     broken.cross_attention[0, 0, 0, 0] = float("nan")
     with pytest.raises(ValueError, match="expected finite attention weights"):
         calibrate_attention([broken])
+
+
+def test_over_columns_the_first_steps_alone_decide():
+    """With six digits padded to twenty places most steps write zeros, and a line of digits is too weak among all."""
+    average = blank(width=20)
+    for step in range(20):
+        column = average.stream.segment("a").tokens([torch.tensor([step])]) if step < 6 else 0
+        average.cross_attention[1, 3, step, column] = 1.0
+    (whole, first) = (found_in(average.over_columns(steps), 0.35) for steps in (20, 6))
+    assert list(whole) == ["column[first]"] and list(first) == ["column[place+22]"]
+    assert first["column[place+22]"] == pytest.approx(1.0)

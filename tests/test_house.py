@@ -19,7 +19,7 @@ ROOMS = {
     "rivals": {"machine", "lines", "tasks", "model", "rivals"},
     "yours": CORE | {"yours"},
     "proof": CORE | {"proof"},
-    "study": CORE | {"surface", "rivals", "study"},
+    "study": CORE | {"surface", "rivals", "proof", "study"},
     "show": CORE | {"surface", "rivals", "study", "show"},
     "bench": CORE | {"rivals", "study", "bench"},
     "__main__": CORE | {"proof", "study", "show", "bench"},

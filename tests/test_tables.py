@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from abcnb.__main__ import app
-from abcnb.study import results, tables
+from abcnb.study import certificates, results, tables
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.published import LENGTHS, published
 from abcnb.study.tables import comparison
@@ -58,15 +58,17 @@ def test_the_overview_has_a_row_for_each_task_and_architecture():
     rows += [made_up("addition", "kerple", 0, 60, 80, settings="model.cross_distance=places")]
     rows += [made_up("addition", "rope", 0, 60, 0, preset="decoder-only")]
     rows += [made_up("nested", "abs", 70, 10, 7), made_up("nested", "abs", 70, 6, 8)]
-    shown = lines_of_tables(tables.overview(pd.DataFrame(rows)))
+    known = {"task": "addition", "preset": "laptop", "method": "abc", "settings": "", "pruned": 1}
+    proved = pd.DataFrame([known | {"outcome": outcome} for outcome in ("correct", "refused: why")])
+    shown = lines_of_tables(tables.overview(pd.DataFrame(rows), proved))
     assert shown == [
-        "| task | architecture | vanilla | best rival | `abs` | `abc` | `abc`, hard | paper's ABC |",
-        "|---|---|---|---|---|---|---|---|",
+        "| task | architecture | vanilla | best rival | `abs` | `abc` | `abc`, hard | `abc`, proved | paper's ABC |",
+        "|---|---|---|---|---|---|---|---|---|",
         "| addition | encoder-decoder | 0.04, worst 0.03 (2) | kerple* 80.00 (1) | not run | 99.00, worst 98.00 (2) "
-        "| 70.50, worst 70.00 (2) | 99.8 |",
-        "| addition | one stream | not run | none right | not run | not run | not run |  |",
-        "| n-by-1 | encoder-decoder | 0.00 (1) | not run | not run | not run | not run | 100 |",
-        "| nested | rows | not run | not run | 7.00 (1) | not run | not run |  |",
+        "| 70.50, worst 70.00 (2) | 1 of 2 | 99.8 |",
+        "| addition | one stream | not run | none right | not run | not run | not run | not run |  |",
+        "| n-by-1 | encoder-decoder | 0.00 (1) | not run | not run | not run | not run | not run | 100 |",
+        "| nested | rows | not run | not run | 7.00 (1) | not run | not run | not run |  |",
     ]
 
 
@@ -126,7 +128,14 @@ def test_the_committed_tables_are_current(document, made):
     inside = text.partition(tables.TABLE_BEGINS)[2].partition(tables.TABLE_ENDS)[0]
     table = results.read(REPOSITORY / "reports/results/accuracy.csv")
     # As when it was written: who changes the code has rows of other code, and a table that would say so.
-    assert inside.strip() == made(table.assign(code=fingerprint())).strip()
+    more = [certificates.read(REPOSITORY / "reports")] if made is tables.overview else []
+    assert inside.strip() == made(table.assign(code=fingerprint()), *more).strip()
+
+
+def test_the_committed_certificates_are_on_their_page():
+    text = (REPOSITORY / "reports/right_at_every_length.md").read_text()
+    inside = text.partition(tables.TABLE_BEGINS)[2].partition(tables.TABLE_ENDS)[0]
+    assert inside.strip() == tables.markdown(certificates.table(certificates.read(REPOSITORY / "reports")))
 
 
 @pytest.mark.parametrize("made", [tables.overview, tables.long_tables])

@@ -16,7 +16,7 @@ Source: paper, appendix D, which averages over lines of the attention matrix and
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import NamedTuple
@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 
 from abcnb.lines.biases import Biases
-from abcnb.lines.coordinates import COUNTERS, Segment, Stream
+from abcnb.lines.coordinates import COUNTERS, Segment, Stream, of_matrix
 from abcnb.lines.line import FOLLOWS, Line, deal, tokens_on
 
 TAU = 0.1  # τ
@@ -49,6 +49,19 @@ class AveragedAttention:
     def name(self) -> str:
         """The shape as text, `4x3`."""
         return "x".join(map(str, self.stream.shape))
+
+    def over_columns(self, steps: int) -> "AveragedAttention":
+        """The same over the columns of an encoder-decoder's matrix (`of_matrix`), of its first output steps.
+
+        Where operands are padded to the longest test, the later steps of training samples write zeros alone, and what
+        they attend to says nothing.
+        """
+        whole = of_matrix(self.stream)
+        stream = replace(whole, kind=whole.kind[:steps], row=whole.row[:steps], place=whole.place[:steps])
+        rows = len(stream)
+        return AveragedAttention(
+            stream, self.self_attention[..., :rows, :rows], self.cross_attention[..., :rows, :]
+        )
 
 
 class Found(NamedTuple):

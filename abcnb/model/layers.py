@@ -100,6 +100,11 @@ class Attention(nn.Module):
         self.turn = positions.turn
         self.relative = positions.relative(d // config.heads, crossing)
 
+    @property
+    def cut_heads(self) -> list[int]:
+        """Heads whose value is the same whatever they attend to."""
+        return (self.value.weight.view(self.heads, -1) == 0).all(1).nonzero()[:, 0].tolist()
+
     def _split(self, x: torch.Tensor) -> torch.Tensor:
         """[batch, n, d_model] to [batch, heads, n, d_head]."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)

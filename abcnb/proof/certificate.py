@@ -19,14 +19,13 @@ from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
 from abcnb.proof.windows import (
     CONSTANT,
-    DIGIT,
     OUTPUT,
     Arrangement,
     Node,
     Token,
     Windows,
-    all_ways,
     arrangements,
+    inputs_with,
     nodes,
     places_of,
     windows_of,
@@ -247,27 +246,8 @@ def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, to
 
 def inputs_of(windows: Windows, model: Transformer, task: Task, form: str, width: int, step: int) -> Operands:
     """Whole inputs of a width in which a step has these windows, one for each; random where no window says what."""
-    places = places_of(nodes(model, task, width, form)[step], step, width)
-    read: dict[int, list[Token]] = {place: [] for place in range(width)}
-    for name, rank in windows:
-        if rank >= 0:
-            read[places[rank]].append((name, rank))
-    ways, states = all_ways(task), torch.arange(task.machine.states)
-    column = dict(zip(("a", DIGIT, OUTPUT) if ways.shape[1] == 5 else ("a", OUTPUT), ways.T[1:], strict=False))
-    good, fits = torch.isin(states, torch.tensor(task.machine.ends)).expand(_count(windows), -1), []
-    for place in reversed(range(width)):  # which ways through it lead on to an end
-        fit = good[:, ways[:, -1]]
-        for token in read[place]:
-            fit = fit & (windows[token][:, None] == column[token[0]])
-        fits.append(fit)
-        good = torch.zeros(good.shape, dtype=torch.bool).scatter_reduce(1, ways[:, 0].expand_as(fit), fit, "amax")
-    if (DIGIT, -1) in windows:
-        good = good & (task.machine.shown(states) == windows[DIGIT, -1][:, None])
-    starts = torch.isin(states, torch.tensor(task.machine.starts))
-    state, digits = (good & starts).float().multinomial(1), []
-    for fit in reversed(fits):
-        way = (fit & (ways[:, 0] == state)).float().multinomial(1)[:, 0]
-        digits.append(ways[way, 1:-2])
-        state = ways[way, -1:]
-    operands = tuple(torch.stack(digits, 2).unbind(1))
-    return (*operands, task.machine.shown(state)) if task.second_is_digit else operands
+    places = {**dict(enumerate(places_of(nodes(model, task, width, form)[step], step, width))), -1: -1}
+    tokens = {
+        (name, places[rank]): digits for (name, rank), digits in windows.items() if name != OUTPUT or rank >= 0
+    }
+    return inputs_with(tokens, task, width, _count(windows))

@@ -11,14 +11,18 @@ function of the same windows: one `Arrangement`. Which windows there are follows
 
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import NamedTuple
 
 import torch
 
+from abcnb.lines.line import Line
+from abcnb.model.layers import OpenTokens
 from abcnb.model.transformer import Transformer
+from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Task
 
 OUTPUT, CONSTANT, DIGIT = "digits", "=", "b"
-MOST_WINDOWS = 200_000_000
+MOST_WINDOWS = 50_000_000
 FEW = 1_000_000  # windows that are cheap to compare with one another
 SETTLED = 12  # widths in a row without a new arrangement, after which none is expected
 
@@ -61,6 +65,18 @@ class Node:
         return of(self)
 
 
+class Heads(NamedTuple):
+    """The heads of one attention that have the same lines."""
+
+    layer: int
+    attention: str
+    lines: tuple[Line, ...]  # one for each kind of step
+    numbers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return " / ".join(map(str, self.lines))
+
+
 @dataclass(frozen=True)
 class Arrangement:
     """Steps that are the same function of the same windows.
@@ -77,37 +93,48 @@ class Arrangement:
 
     def covers(self, other: "Arrangement", task: Task) -> bool:
         """Whether all windows of another one are windows of this one, and the same function."""
-        if (self.node, self.place) != (other.node, other.place):
+        if (self.node, self.place) != (other.node, other.place) or (other.skipped[-1] and not self.skipped[-1]):
             return False
-        starts, ends = _marks(task, task.machine.starts), _marks(task, task.machine.ends)
-        for i, (mine, theirs) in enumerate(zip(self.skipped, other.skipped, strict=True)):
-            extra = _leads(task, theirs) & ~_leads(task, mine)
-            if i == 0:
-                extra = extra[starts]
-            if i == len(self.skipped) - 1:
-                extra = extra[..., ends]
-            if extra.any():
-                return False
-        return True
+        *between, (mine, theirs) = zip(self.skipped, other.skipped, strict=True)
+        extra = [_leads(task, n) & ~_leads(task, m) for m, n in between]
+        extra.append((_ends(task, theirs) & ~_ends(task, mine))[:, None])
+        extra[0] = extra[0][list(task.machine.starts)]
+        return not any(part.any() for part in extra)
+
+
+def heads_by_line(model: Transformer) -> list[Heads]:
+    """The heads of every layer and attention that are not cut, those with the same line together."""
+    found: dict[tuple[int, str, tuple[Line, ...]], list[int]] = {}
+    for attention, biases in (("self_attention", model.self_biases), ("cross_attention", model.cross_biases)):
+        for layer, module in enumerate(model.decoder if biases else ()):
+            cut = getattr(module, attention).cut_heads
+            for head in set(range(model.config.heads)) - set(cut):
+                lines = (line._replace(head=0) for line in biases[layer % len(biases)].lines if line.head == head)
+                found.setdefault((layer, attention, tuple(lines)), []).append(head)
+    return [Heads(*key, tuple(numbers)) for key, numbers in found.items()]
 
 
 def arrangements(model: Transformer, task: Task, form: str) -> dict[Arrangement, list[tuple[int, int]]]:
     """The arrangements of all steps that no other covers, each with the first and the last width and step that have it.
 
-    Every place that a step reads is at a fixed distance from its own place or from an end of the number. So nothing new
-    comes once a width has room for all three groups apart; `SETTLED` widths more are tried all the same.
+    Every place that a step reads is at a fixed distance from its own place, from an end of the number, or from the
+    place as far from the other end. So nothing new comes once a width has room for all groups apart; `SETTLED` widths
+    more are tried all the same.
 
     Raises:
-        ValueError: a line that runs against the steps, or at twice their pace.
+        ValueError: a line that runs at twice the pace of the steps.
     """
-    lines = [line for bias in (*model.self_biases, *model.cross_biases) for line in bias.lines]
+    lines = [line for heads in heads_by_line(model) for line in heads.lines]
     for line in lines:
-        if not set(line.follows) <= {"none", "first", "place"}:
-            raise ValueError(f"expected lines that keep the same distance from a step or from an end, got {line}")
+        if not set(line.follows) <= {"none", "first", "place", "first-place"}:
+            raise ValueError(f"expected lines that go through the places one by one, got {line}")
     found: dict[Arrangement, list[tuple[int, int]]] = {}
-    short, width, newest = settled(task), 0, 0
+    short, width, newest = settled(task) + task.spare, task.spare, 0
     farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
-    least = 4 * (len(model.decoder) * farthest + short + 1)
+    groups = (
+        6 if any("first-place" in line.follows for line in lines) else 4
+    )  # of places, with room on either side
+    least = groups * (len(model.decoder) * farthest + short + 1)
     while width < max(least, newest + SETTLED):
         width += 1
         for step, node in enumerate(nodes(model, task, width, form)):
@@ -137,21 +164,31 @@ def places_of(node: Node, step: int, width: int) -> list[int]:
 def nodes(model: Transformer, task: Task, width: int, form: str) -> list[Node]:
     """What each step of an input of this width depends on, the units' first."""
     stream, tokens = model.stream_of(task.stream(width, form)), tokens_of(model, task, width, form)
-    opened = [
-        [part.tokens[:, :, 0].tolist() if part else [] for part in layer]
-        for layer in model.open_tokens(torch.arange(len(stream)), stream)
-    ]
+    opened, every = model.open_tokens(torch.arange(len(stream)), stream), torch.arange(len(stream))
+    selves, crosses = [], []  # of each layer, by row, what each head reads
+    for layer, (of_self, of_cross) in zip(model.decoder, opened, strict=True):
+        selves.append(_read(of_self, layer.self_attention.cut_heads, every))
+        crosses.append(
+            _read(of_cross, layer.cross_attention.cut_heads, every * 0) if of_cross else [[]] * len(stream)
+        )
 
     @cache
     def node(layer: int, row: int) -> Node:
         if layer == 0:
             return Node(tokens[stream.source + row])
-        selves, crosses = ([of_head[row] for of_head in part] for part in opened[layer - 1])
-        below = {other: node(layer - 1, other) for other in {row, *selves}}
-        return Node(below[row], tuple(below[other] for other in selves), tuple(tokens[other] for other in crosses))
+        below = {other: node(layer - 1, other) for other in {row, *selves[layer - 1][row]}}
+        reads = tuple(below[other] for other in selves[layer - 1][row])
+        return Node(below[row], reads, tuple(tokens[other] for other in crosses[layer - 1][row]))
 
     first = stream.prompt - 1 - stream.source
     return [node(len(model.decoder), first + step) for step in range(stream.rows)]
+
+
+def _read(opened: OpenTokens, cut: list[int], instead: torch.Tensor) -> list[list[int]]:
+    """The token that each head reads, by row; heads that are cut read any."""
+    tokens = opened.tokens[:, :, 0].clone()
+    tokens[cut] = instead
+    return tokens.T.tolist()
 
 
 def tokens_of(model: Transformer, task: Task, width: int, form: str) -> list[Token]:
@@ -177,25 +214,37 @@ def all_ways(task: Task) -> torch.Tensor:
     return torch.stack([state, *digits, *machine.step(state, *digits)], 1)
 
 
-def _ways(task: Task, shown: tuple[str, ...] = ()) -> torch.Tensor:
+def last_ways(task: Task) -> torch.Tensor:
+    """Those through the last place, where the operands of a task whose result may be longer have a 0."""
+    ways = all_ways(task)
+    return ways[(ways[:, 1:-2] == 0).all(1)] if task.spare else ways
+
+
+def _shown(task: Task, ways: torch.Tensor, shown: tuple[str, ...] = ()) -> torch.Tensor:
     """The same, [ways, 2 + shown], with what is shown of the place alone; each once."""
     operands = ("a", DIGIT)[: task.operands - task.second_is_digit]
     at = [1 + (*operands, OUTPUT).index(name) for name in shown]
-    return all_ways(task)[:, [0, *at, -1]].unique(dim=0)
+    return ways[:, [0, *at, -1]].unique(dim=0)
 
 
 def _leads(task: Task, places: int = 1) -> torch.Tensor:
-    """[states, states], whether one can follow another after so many places."""
-    step, ways = torch.zeros(task.machine.states, task.machine.states), _ways(task)
-    step[ways[:, 0], ways[:, 1]] = 1
+    """[states, states], whether one can follow another after so many places, the last not among them."""
+    step, ways = torch.zeros(task.machine.states, task.machine.states), all_ways(task)
+    step[ways[:, 0], ways[:, -1]] = 1
     reached = torch.eye(task.machine.states)
     for _ in range(places):
         reached = (reached @ step > 0).float()
     return reached > 0
 
 
-def _marks(task: Task, states: tuple[int, ...]) -> torch.Tensor:
-    return torch.isin(torch.arange(task.machine.states), torch.tensor(states))
+def _ends(task: Task, places: int) -> torch.Tensor:
+    """[states], whether an input can end so many places after one."""
+    good = torch.isin(torch.arange(task.machine.states), torch.tensor(task.machine.ends))
+    if places:
+        ways = last_ways(task)
+        good = torch.zeros_like(good).index_put((ways[:, 0],), good[ways[:, -1]], accumulate=True)
+        good = (_leads(task, places - 1) & good).any(1)
+    return good
 
 
 def settled(task: Task) -> int:
@@ -216,12 +265,13 @@ def windows_of(arrangement: Arrangement, task: Task) -> Windows:
     state, (*before, after) = torch.tensor(task.machine.starts), arrangement.skipped
     for place, skipped in enumerate(before):
         for _ in range(skipped):
-            windows, state = _onwards(windows, state, _ways(task), [])
+            windows, state = _onwards(windows, state, _shown(task, all_ways(task)), [])
         names = tuple(name for name in ("a", DIGIT, OUTPUT) if (name, place) in tokens)
-        windows, state = _onwards(windows, state, _ways(task, names), [(name, place) for name in names])
+        ways = all_ways(task) if after or place < len(before) - 1 else last_ways(task)
+        windows, state = _onwards(windows, state, _shown(task, ways, names), [(name, place) for name in names])
     if task.second_is_digit:
         windows[DIGIT, -1] = task.machine.shown(state).to(torch.uint8)
-    fits = _leads(task, after)[:, _marks(task, task.machine.ends)].any(1)[state]
+    fits = _ends(task, after)[state]
     return {token: digits[fits] for token, digits in windows.items()}
 
 
@@ -235,7 +285,7 @@ def _onwards(
     if total > MOST_WINDOWS:
         raise ValueError(
             f"expected at most {MOST_WINDOWS:,} windows for a step, got {total:,} or more: its lines show it too many "
-            "digits that it does not need; take a larger tau"
+            "digits that it does not need; prune it, or take a larger tau"
         )
     before = torch.arange(len(state)).repeat_interleave(many)
     way = torch.arange(total) - (many.cumsum(0) - many - first)[before]
@@ -246,3 +296,34 @@ def _onwards(
         once = torch.stack([*(digits.long() for digits in windows.values()), state], 1).unique(dim=0)
         windows, state = {token: once[:, n].to(torch.uint8) for n, token in enumerate(windows)}, once[:, -1]
     return windows, state
+
+
+def inputs_with(
+    tokens: Windows, task: Task, width: int, count: int, generator: torch.Generator | None = None
+) -> Operands:
+    """Inputs of a width with these digits; the others are random, and every state as likely to follow as any other."""
+    ways, states = all_ways(task), torch.arange(task.machine.states)
+    column = dict(zip(("a", DIGIT, OUTPUT) if ways.shape[1] == 5 else ("a", OUTPUT), ways.T[1:], strict=False))
+    pairs = ways[:, 0] * len(states) + ways[:, -1]
+    rare = 1 / pairs.bincount()[pairs].float()
+    good, fits = _ends(task, 0).expand(count, -1), []
+    for place in reversed(range(width)):  # which ways through it lead on to an end
+        fit = good[:, ways[:, -1]]
+        if place == width - 1 and task.spare:
+            fit = fit & (ways[:, 1:-2] == 0).all(1)
+        for name in column:
+            if (name, place) in tokens:
+                fit = fit & (tokens[name, place][:, None] == column[name])
+        fits.append(fit)
+        good = torch.zeros(good.shape, dtype=torch.bool).scatter_reduce(1, ways[:, 0].expand_as(fit), fit, "amax")
+    if (DIGIT, -1) in tokens:
+        good = good & (task.machine.shown(states) == tokens[DIGIT, -1][:, None])
+    good = good & torch.isin(states, torch.tensor(task.machine.starts))
+    state, digits = good.float().multinomial(1, generator=generator), []
+    for fit in reversed(fits):
+        likely = (fit & (ways[:, 0] == state)) * rare
+        way = likely.multinomial(1, generator=generator)[:, 0]
+        digits.append(ways[way, 1:-2])
+        state = ways[way, -1:]
+    operands = tuple(torch.stack(digits, 2).unbind(1))
+    return (*operands, task.machine.shown(state)) if task.second_is_digit else operands

@@ -12,8 +12,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import torch
 
 from abcnb.lines.algorithm1 import Algorithm1Config
-from abcnb.lines.calibration import TAU
-from abcnb.lines.coordinates import Stream, in_one, of_matrix
+from abcnb.lines.calibration import TAU, AveragedAttention
+from abcnb.lines.coordinates import Stream, in_one
 from abcnb.lines.line import check_window
 from abcnb.machine.checks import check_types
 from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
@@ -180,9 +180,9 @@ class Experiment:
         """The coordinates of an input of its task, as its architecture has them."""
         return in_one(stream) if self.in_one_stream else stream
 
-    def coordinates(self, stream: Stream) -> Stream:
-        """The coordinates over which its lines are sought."""
-        return of_matrix(stream) if self.bias == "columns" else stream
+    def searched(self, average: AveragedAttention) -> AveragedAttention:
+        """Averaged attention as its lines are sought in it: over columns, in the steps that write training digits."""
+        return average.over_columns(self.get_task().train_length) if self.bias == "columns" else average
 
     @property
     def digest(self) -> str:

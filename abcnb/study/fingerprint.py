@@ -26,6 +26,7 @@ EQUAL = {
     "3503182ebca4",
     "aadba598ab1b",
     "43719872a285",
+    "81a840aba424",
 }
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 

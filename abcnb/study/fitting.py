@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
@@ -199,7 +199,7 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
     if experiment.algorithm1:
         biases = calibrate_matrices(*attention, experiment.algorithm1)
     else:
-        attention = [replace(shape, stream=experiment.coordinates(shape.stream)) for shape in attention]
-        biases = calibrate_attention(attention, experiment.tau).biases(experiment.model.heads)
+        searched = [experiment.searched(shape) for shape in attention]
+        biases = calibrate_attention(searched, experiment.tau).biases(experiment.model.heads)
     for file, (bias,) in zip(LINE_FILES, filter(None, biases), strict=False):
         write_atomically(folder / file, bias.save)

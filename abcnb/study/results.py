@@ -2,6 +2,7 @@
 
 accuracy.csv       scores: one row per (task, method, preset, seed, settings, test set, length)
 learning.csv       validations: one row per validation of the runs behind them
+certificates.csv   what came of certifying models (`certificates`)
 development.csv, development-learning.csv   the same of development seeds, which no published table shows
 """
 
@@ -33,7 +34,7 @@ LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
 LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code", "date"]
 TEXTS = dict.fromkeys(  # all other columns are numbers
     ("task", "method", "preset", "test_set", "device", "position", "train_numbers", "form", "hardware", "run",
-     "settings", "code", "date", "worst_kind", "worst_percent"), str,
+     "settings", "code", "date", "worst_kind", "worst_percent", "outcome"), str,
 )  # fmt: skip
 
 
@@ -47,6 +48,8 @@ class Content:
 
 SCORES = Content(COLUMNS, [*NAMES, "test_set", "length"])
 VALIDATIONS = Content(LEARNING_COLUMNS, [*NAMES, "step"])
+CERTIFIED = ["pruned", "lines", "windows", "margin", "rounding", "outcome", "seconds", "hardware", "code", "date"]
+CERTIFICATES = Content([*NAMES, "run", *CERTIFIED], [*NAMES, "pruned"])
 TABLES, DEVELOPMENT = "accuracy", "development"  # the files of scores, without .csv
 
 
@@ -66,7 +69,7 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     """
     e, metrics = run.experiment, run.metrics
     counted = ("length", "samples", "correct", "wrong_digits", "digits", "code", "date", "worst_kind")
-    found = _names(e) | {"test_set": test_set} | {name: getattr(score, name) for name in counted}
+    found = names(e) | {"test_set": test_set} | {name: getattr(score, name) for name in counted}
     found |= {"worst_percent": "" if score.worst_percent is None else str(score.worst_percent)}
     found |= {
         "train_steps": metrics["steps"],
@@ -79,7 +82,8 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     return {column: found[column] for column in COLUMNS}
 
 
-def _names(e: Experiment) -> dict:
+def names(e: Experiment) -> dict:
+    """The columns that tell experiments apart."""
     return {"task": e.task, "method": e.method, "preset": e.preset, "seed": e.seed, "settings": settings_of(e)}
 
 
@@ -94,7 +98,7 @@ def learning_rows(run: Run) -> list[dict]:
     """The rows of learning.csv: every validation of a run."""
     known = {"run": run.experiment.digest, "code": run.code, "date": run.metrics.get("date", "")}
     return [
-        _names(run.experiment) | known | {key: record[key] for key in LEARNED} for record in run.metrics["history"]
+        names(run.experiment) | known | {key: record[key] for key in LEARNED} for record in run.metrics["history"]
     ]
 
 

@@ -126,8 +126,8 @@ class Run:
                 shape = tuple(map(int, name.split("x")))
                 stream = task.stream(shape if task.in_rows else shape[0], plain.form)
                 crossing = [] if plain.in_one_stream else [tensors[f"{name}.cross"]]
-                stream = self.experiment.coordinates(plain.stream_of(stream))
-                found.append(AveragedAttention(stream, tensors[f"{name}.self"], *crossing))
+                average = AveragedAttention(plain.stream_of(stream), tensors[f"{name}.self"], *crossing)
+                found.append(self.experiment.searched(average))
         except (OSError, SafetensorError, ValueError, KeyError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(

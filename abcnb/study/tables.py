@@ -55,11 +55,12 @@ def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "ran
     return markdown(shown.assign(seeds=shown["seeds"].map(lambda count: ONE if count == 1 else count)))
 
 
-def overview(table: pd.DataFrame) -> str:
+def overview(table: pd.DataFrame, certificates: pd.DataFrame | None = None) -> str:
     """One row for each task and architecture, at the longest of the lengths that all its methods were tested at.
 
     Columns: the plain model, the best of the rivals (of all settings it was tried with), `abs` and `abc` on random
-    samples, `abc` on hard cases, and what the paper has for its ABC.
+    samples, `abc` on hard cases, how many of its models were proved right at every length, and what the paper has for
+    its ABC.
     """
     table, rows = views.in_order(table[table["task"].isin(IN_SHORT)]), []
     for (task, preset), group in table.groupby(["task", "preset"], sort=False):
@@ -74,6 +75,7 @@ def overview(table: pd.DataFrame) -> str:
         found |= {"vanilla": _counted(frozen, "vanilla"), "best rival": _best_rival(random)}
         found |= {f"`{name}`": _counted(frozen, name) for name in ("abs", "abc")}
         found |= {"`abc`, hard": _counted(hard[hard["settings"] == ""], "abc")}
+        found |= {"`abc`, proved": _proved(certificates, task, preset)}
         rows.append(found | {"paper's ABC": "" if known is None else f"{known:g}"})
     if not rows:
         return ""
@@ -82,7 +84,7 @@ def overview(table: pd.DataFrame) -> str:
         f"Percent exact match over the whole output at {LENGTHS[-1]} digits ({LENGTHS[-1]} × {LENGTHS[-1]}, as many "
         f"terms; lists {LONGEST['nested']} deep), of at most {of_these['samples'].max():,} samples, on "
         f"{_hardware(of_these)}; the mean of the seeds, their number in parentheses, and the worst where it differs. "
-        "A rival with * has other settings than its own."
+        "A rival with * has other settings than its own. Proved: seeds whose pruned models are right at every length."
     )
     text = " ".join(filter(None, [text, older(set(of_these["code"]), "`--fresh`", "these rows")]))
     return f"{text}\n\n{markdown(pd.DataFrame(rows))}"
@@ -91,6 +93,14 @@ def overview(table: pd.DataFrame) -> str:
 def _counted(rows: pd.DataFrame, method: str) -> str:
     mine = rows[rows["method"] == method]
     return f"{views.cell(views.exact_match(mine), None)} ({mine['seed'].nunique()})" if len(mine) else "not run"
+
+
+def _proved(certificates: pd.DataFrame | None, task: str, preset: str) -> str:
+    if certificates is None:
+        return "not run"
+    of_abc = "task == @task and preset == @preset and method == 'abc' and settings == '' and pruned == 1"
+    outcomes = certificates.query(of_abc)["outcome"]
+    return f"{(outcomes == 'correct').sum()} of {len(outcomes)}" if len(outcomes) else "not run"
 
 
 def _best_rival(random: pd.DataFrame) -> str:

@@ -1,0 +1,85 @@
+"""Heads that tell a model nothing that it needs, replaced by what they say on average.
+
+The rule keeps every line that a plain model's attention follows, and a retrained model ignores most of them; but a head
+that is ignored still shows a step its token, and every token more multiplies the windows of a certificate by ten.
+
+Source: mean ablation of heads, in order of what it costs: Michel et al. 2019 (pruning), Wang et al. 2022 (means).
+"""
+
+import copy
+
+import torch
+
+from abcnb.model.layers import Attention
+from abcnb.model.transformer import Transformer
+from abcnb.pipeline import check_data
+from abcnb.proof.certificate import check_certifiable, lead
+from abcnb.proof.windows import Heads, heads_by_line, inputs_with
+from abcnb.tasks.task import Batch
+from abcnb.tasks.training_data import TrainingData, generator_for
+
+ROWS = 2048  # inputs on which leads are compared, of all training widths together
+SHARE = 0.5  # of the whole model's least lead, which is left
+
+
+@torch.no_grad()
+def prune(model: Transformer, data: TrainingData, seed: int = 0) -> Transformer:
+    """A copy of a model whose heads are cut, one line of one layer after the other, as long as short inputs allow it.
+
+    A head that is cut has the value that it had on average, whatever it reads. Lines are tried in the order of what
+    cutting each alone would cost the right token's lead on average, the cheapest first, and are cut if its least lead
+    stays above half of the whole model's. Inputs have the training widths, and their carries are balanced: every state
+    of the task's machine is as likely to follow as any other, so that long runs of nines are among them.
+
+    Args:
+        model: its heads have one line each, and it has no positions.
+        data: what it was trained on; nothing longer is looked at.
+        seed: of the inputs.
+
+    Raises:
+        ValueError: data of another task, or another model.
+    """
+    check_data(data, model)
+    check_certifiable(model)
+    task, generator = data.task, generator_for("pruning", seed)
+    widths = range(1 + task.spare, data.width + 1)
+    inputs = [inputs_with({}, task, width, ROWS // len(widths), generator) for width in widths]
+    batches = [task.batch(operands, data.form) for operands in inputs]
+    leads, averages = _observed(model, batches)
+    least, costs = min(SHARE * leads.min(), leads.min()), {}
+    for heads in heads_by_line(model):
+        costs[heads] = -float(_observed(without(model, heads, averages), batches)[0].mean())
+    for heads in sorted(costs, key=costs.get):
+        tried = without(model, heads, averages)
+        leads, changed = _observed(tried, batches)
+        if leads.min() > least:
+            model, averages = tried, changed
+    return model
+
+
+def _observed(model: Transformer, batches: list[Batch]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The lead of the right logit at all steps of some batches, and each attention's average value, [d_model]."""
+    attentions = [module for module in model.modules() if isinstance(module, Attention)]
+    read: list[list[torch.Tensor]] = [[] for _ in attentions]
+    hooks = [
+        module.output.register_forward_pre_hook(lambda _, given, of=of: of.append(given[0].mean((0, 1))))
+        for module, of in zip(attentions, read, strict=True)
+    ]
+    leads = torch.cat([lead(model(batch).flatten(0, 1), batch.target.flatten()) for batch in batches])
+    for hook in hooks:
+        hook.remove()
+    return leads, [torch.stack(of).mean(0) for of in read]
+
+
+def without(model: Transformer, heads: Heads, averages: list[torch.Tensor]) -> Transformer:
+    """A copy of a model with some heads cut."""
+    model = copy.deepcopy(model)
+    names = [name for name, module in model.named_modules() if isinstance(module, Attention)]
+    name = f"decoder.{heads.layer}.{heads.attention}"
+    value = model.get_submodule(name).value
+    weight, bias, average = (
+        part.view(model.config.heads, -1) for part in (value.weight, value.bias, averages[names.index(name)])
+    )
+    for head in heads.numbers:
+        weight[head], bias[head] = 0, average[head]
+    return model

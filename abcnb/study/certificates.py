@@ -1,0 +1,84 @@
+"""Certificates of trained runs (`proof`), kept in results/certificates.csv of a folder of reports."""
+
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from abcnb.machine.devices import hardware, pick_device
+from abcnb.model.transformer import Transformer
+from abcnb.proof.certificate import certify
+from abcnb.proof.pruning import prune
+from abcnb.proof.windows import heads_by_line
+from abcnb.study import results, views
+from abcnb.study.fingerprint import fingerprint
+from abcnb.study.methods import architecture_of
+from abcnb.study.results import CERTIFICATES
+from abcnb.study.runs import Run, today
+
+CORRECT = "correct"
+
+
+def certified(run: Run, pruned: bool = False, progress: bool = True) -> tuple[dict, str]:
+    """Certify a run, or what is left of it when heads that it does not need are cut.
+
+    Returns:
+        The row of certificates.csv, whose `outcome` is `correct`, or says what came instead, and a text for a reader.
+    """
+    e, model, data, started = run.experiment, run.model(), run.experiment.data(), time.monotonic()
+    row = results.names(e) | {"run": e.digest, "pruned": int(pruned), "windows": 0, "margin": 0.0, "rounding": 0.0}
+    told, every = f"{e.task} {e.method} seed {e.seed}", len(heads_by_line(model))
+    try:
+        if pruned:
+            model = prune(model, data)
+            told += f", pruned from {every} to {len(heads_by_line(model))} lines"
+        found = certify(model, data, progress)
+        row |= {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
+        outcome, text = CORRECT if found.holds else str(found), str(found)
+    except ValueError as error:
+        outcome = text = f"refused: {error}"
+    seconds = round(time.monotonic() - started, 1)
+    row |= {"lines": len(heads_by_line(model)), "outcome": outcome, "seconds": seconds, "date": today()}
+    row |= {"hardware": hardware(pick_device("cpu")), "code": fingerprint()}
+    if pruned:
+        text += "".join(f"\n  layer {layer + 1}: {lines}" for layer, lines in lines_of_layers(model).items())
+    return row, f"{told}: {text} ({seconds:.0f} s)"
+
+
+def lines_of_layers(model: Transformer) -> dict[int, str]:
+    """The lines along which the heads of each layer look, without those that are cut."""
+    found: dict[int, list[str]] = {}
+    for heads in sorted(heads_by_line(model), key=lambda heads: heads.layer):
+        found.setdefault(heads.layer, []).append(str(heads))
+    return {layer: ", ".join(lines) for layer, lines in found.items()}
+
+
+def read(reports: Path) -> pd.DataFrame:
+    """The rows so far."""
+    return results.read(reports / "results" / "certificates.csv", CERTIFICATES)
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of certificates.csv for a reader, one for each method, task and architecture, whole and pruned."""
+    shown = []
+    rows = views.in_order(rows)
+    for (task, preset, method, settings, pruned), group in rows.groupby(
+        ["task", "preset", "method", "settings", "pruned"], sort=False
+    ):
+        right = group[group["outcome"] == CORRECT]
+        row = {"task": task, "architecture": architecture_of(task, preset)}
+        row |= {"method": " ".join(filter(None, [f"`{method}`", settings, "pruned" * pruned]))}
+        row |= {"right at every length": f"{len(right)} of {len(group)}", "lines": _range(right["lines"])}
+        row |= {"windows": _range(right["windows"]), "seconds": _range(right["seconds"].round().astype(int))}
+        row |= {"least margin": f"{right['margin'].min():.2f}" if len(right) else "–"}
+        others = group[group["outcome"] != CORRECT].groupby(group["outcome"].str.split(" ").str[0])["seed"]
+        row |= {
+            "others": "; ".join(f"{kind.rstrip(':')}: {', '.join(map(str, of))}" for kind, of in others) or "–"
+        }
+        shown.append(row)
+    return pd.DataFrame(shown)
+
+
+def _range(values: pd.Series) -> str:
+    ends = list(dict.fromkeys(f"{value:,}" for value in (values.min(), values.max()))) if len(values) else ["–"]
+    return " to ".join(ends)
