@@ -15,6 +15,8 @@ from abcnb.model.configs import ModelConfig, TrainingConfig
 from abcnb.model.evaluation import Score
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import calibrate, evaluate, interpolate, lines_by_hand, retrain
+from abcnb.proof.certificate import certify
+from abcnb.proof.pruning import prune
 from abcnb.tasks import four_in_one, nested  # noqa: F401  they register tasks
 from abcnb.tasks.task import get_task
 from abcnb.tasks.training_data import TrainingData
@@ -36,11 +38,13 @@ __all__ = [
     "TrainingData",
     "Transformer",
     "calibrate",
+    "certify",
     "evaluate",
     "get_task",
     "interpolate",
     "lines_by_hand",
     "predict",
+    "prune",
     "retrain",
     "windows",
 ]

@@ -29,6 +29,7 @@ from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
 from abcnb.study.store import REPORTS, commit_run
 from abcnb.study.sweep import read_sweep
+from abcnb.study.trial import attempt
 from abcnb.study.verification import stamp_rows, verify
 from abcnb.tasks.task import TASKS
 from abcnb.tasks.testsets import TEST_SETS
@@ -52,7 +53,7 @@ Lengths = Annotated[
     str, typer.Option(help="Digits: '6 10 60'; in rows n × n digits, n terms of n, or lists n deep.")
 ]
 _LENGTHS = " ".join(map(str, LENGTHS))
-TaskName = Annotated[str, typer.Argument(help=", ".join(TASKS))]
+TaskName = Annotated[str, typer.Argument(help=", ".join(TASKS) + ", or a file of your own, my_task.py:Double")]
 MethodName = Annotated[
     str, typer.Argument(help="; ".join(f"{name}: {m.description}" for name, m in METHODS.items()))
 ]
@@ -139,6 +140,19 @@ def fit_command(
     print(views.score_lines(scores))
     _note({run.code} | {score.code for score in scores})
     print(run.folder)
+
+
+@app.command("try")
+def try_command(
+    task: TaskName,
+    preset: Preset = "laptop",
+    seed: Seed = 0,
+    device: Device = "auto",
+    runs: Runs = Path("runs"),
+):
+    """Interpolate, calibrate, retrain and evaluate a task, and say in a sentence what came of it."""
+    torch.set_num_threads(1)
+    print(attempt(task, preset, seed, runs, device))
 
 
 @app.command("show")

@@ -23,7 +23,7 @@ from abcnb.study.fingerprint import fingerprint
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
-from abcnb.tasks.task import TASKS, get_task
+from abcnb.tasks.task import get_task
 from abcnb.tasks.testsets import HARD_SAMPLES
 from abcnb.tasks.tokens import decode
 
@@ -172,30 +172,18 @@ def test_the_program_of_the_readme_generalizes_from_six_digits(seed):
 
 def test_the_tasks_and_the_scheme_of_the_page_on_adding_them_are_classes_that_work(tmp_path):
     task, string, two_back, in_rows, scheme = python_of("reports/extending.md")
-    tasks = dict(vars(abcnb.tasks.arithmetic))
-    exec(string, tasks)
-    try:
-        found = get_task("reversal")
-        assert found.read(decode(found.batch(found.parse("2048")).target[0])) == "8402"
-    finally:
-        del TASKS["reversal"]
-    exec(task, tasks)
-    try:
-        found = get_task("predecessor")
-        assert found.read(decode(found.batch(found.parse("1000")).target[0])) == "999"
-        exec(two_back, tasks)
-        assert ("a", (-2,)) in tasks["TwoBack"]().lines_by_hand["digits"]
-    finally:
-        del TASKS["predecessor"]
-    exec(in_rows, dict(vars(abcnb.tasks.rows)))
-    try:
-        largest = get_task("many-maximum")
-        batch = largest.batch(largest.parse("12>9>80"))
-        assert decode(batch.source[0]) + decode(batch.target[0]) == "$012>009>080=210+910+980+&"
-        run = fit(experiment("many-maximum", "abs", "smoke"), tmp_path, "cpu", progress=False)
-        assert run.evaluate(3, 50).samples == 50
-    finally:
-        del TASKS["many-maximum"]
+    for name, text in {"my_task": task, "string": string, "rows": in_rows, "two": f"{task}\n\n{two_back}"}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    found = get_task(f"{tmp_path}/string.py")
+    assert found.read(decode(found.batch(found.parse("2048")).target[0])) == "8402"
+    found = get_task(f"{tmp_path}/my_task.py")
+    assert found.read(decode(found.batch(found.parse("1000")).target[0])) == "999"
+    assert ("a", (-2,)) in get_task(f"{tmp_path}/two.py:TwoBack").lines_by_hand["digits"]
+    largest = get_task(f"{tmp_path}/rows.py")
+    batch = largest.batch(largest.parse("12>9>80"))
+    assert decode(batch.source[0]) + decode(batch.target[0]) == "$012>009>080=210+910+980+&"
+    run = fit(experiment(f"{tmp_path}/rows.py", "abs", "smoke"), tmp_path, "cpu", progress=False)
+    assert run.evaluate(3, 50).samples == 50
     schemes = dict(vars(abcnb.model.positions))
     schemes["SCHEMES"] = dict(schemes["SCHEMES"])
     exec(scheme, schemes)

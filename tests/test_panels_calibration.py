@@ -7,7 +7,7 @@ import pytest
 
 from abcnb.show.panels import calibration_panel
 from abcnb.show.panels.calibration import ALGORITHM_1, KAPPAS, TAUS
-from abcnb.show.panels.retraining import TESTED_LENGTHS, longest_trained
+from abcnb.show.panels.retraining import TESTED_LENGTHS
 from abcnb.study.runs import load_run
 from abcnb.tasks.task import get_task
 from tests.little import calibrated_run
@@ -66,7 +66,7 @@ def test_a_run_without_calibrated_lines_is_refused(run, runs):
 
 
 def test_the_longest_training_length_is_in_digits_of_the_test():
-    assert [longest_trained(get_task(name)) for name in ("addition", "parity")] == [6, 6]
+    assert [get_task(name).longest_trained for name in ("addition", "parity")] == [6, 6]
 
 
 # --- retraining

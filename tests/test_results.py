@@ -9,7 +9,7 @@ from abcnb.model.evaluation import Score, percent
 from abcnb.study import results, views
 from abcnb.study.methods import experiment, settings_of
 from abcnb.study.published import Choice
-from abcnb.study.results import COLUMNS, SCORES, VALIDATIONS, read, record
+from abcnb.study.results import CERTIFICATES, COLUMNS, SCORES, VALIDATIONS, read, record
 from abcnb.study.settings import with_settings
 from abcnb.study.sweep import read_sweep
 from abcnb.study.views import score_lines
@@ -159,6 +159,7 @@ def test_every_committed_number_can_be_asked_for_by_name_and_by_a_sweep():
     folder = REPOSITORY / "reports/results"
     files = {folder / "accuracy.csv": SCORES, folder / "development.csv": SCORES}
     files |= {results.learning_file(scores): VALIDATIONS for scores in files}
+    files |= {folder / "certificates.csv": CERTIFICATES}
     assert {file for file in files if file.exists()} == set(folder.glob("*.csv")) - {folder / "why.csv"}
     for file, content in files.items():
         rows = read(file, content)[[*results.NAMES, "run"]].drop_duplicates()

@@ -15,13 +15,14 @@ from abcnb.tasks.task import TASKS
 # What an experiment is told of an input beyond its tokens and their order, by bias, position scheme and distance.
 COUNTERS = "where operands and rows begin and end, and the row and place of every step"
 EDGES = "where the matrix ends, left and right"
+FILLED = "how many steps write training digits"
 KIND = "the kind of every step"
 TOLD = {
     "window": ("which tokens every step has to look at",),
     "by-hand": (COUNTERS, "which tokens every step has to look at"),
     "calibrated": (COUNTERS,),
-    "algorithm1": (EDGES, "how long the longest test is"),
-    "columns": (EDGES, "how long the longest test is"),
+    "algorithm1": (EDGES, "how long the longest test is", FILLED),
+    "columns": (EDGES, "how long the longest test is", FILLED),
     "aligned": ("which digits belong together",),
     "kinds": (KIND,),
     "cyclic-columns": ("where the last operand ends, from which phases are counted",),

@@ -10,7 +10,7 @@ from abcnb.pipeline import HEADS_WITH_LINES, PLAIN, RETRAINING
 from abcnb.study.experiments import FOUND, RULE, Experiment, WindowConfig
 from abcnb.study.settings import differences, sets_both
 from abcnb.tasks.numbers import LONG_FACTOR
-from abcnb.tasks.task import get_task
+from abcnb.tasks.task import full_name, get_task
 
 PRESETS = {
     "smoke": "seconds; for tests, its numbers mean nothing",
@@ -134,6 +134,7 @@ def has(task: str, method: str, preset: str = "laptop") -> bool:
 
 def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) -> Experiment:
     """The frozen experiment of a method on a task; names that are not known, or do not go together, are refused."""
+    task = full_name(task)
     asked, presets = get_task(task), [name for name in PRESETS if architecture_of(task, name)]
     if preset not in presets:
         raise ValueError(f"expected a preset among {', '.join(presets)} for {task}, got {preset!r}")

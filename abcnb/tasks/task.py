@@ -20,6 +20,7 @@ from abcnb.lines.coordinates import Stream, of_number, written_before
 from abcnb.tasks.digits import Operands, digits_of, length_of
 from abcnb.tasks.machines import Machine
 from abcnb.tasks.numbers import LARGEST, Sampler, smallest_width
+from abcnb.tasks.own import in_file, is_in_a_file
 from abcnb.tasks.testsets import TEST_SETS
 from abcnb.tasks.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
 
@@ -140,6 +141,11 @@ class Task:
     def digits_at(self, length: int) -> int:
         """Digits, in the task's own base, of the longest number of `length` digits in `length_base`."""
         return length
+
+    @property
+    def longest_trained(self) -> int:
+        """The longest training length in the measure of tests: decimal digits for Parity, too."""
+        return max(n for n in range(1, 1 + self.train_length) if self.digits_at(n) <= self.train_length)
 
     def width_at(self, length: int) -> int:
         """Digits that operands of a test of this length are padded to."""
@@ -335,6 +341,11 @@ def register(task: type[Task]) -> type[Task]:
     Raises:
         ValueError: it has no name, or an operator that is no token.
     """
+    TASKS[_checked(task).name] = task
+    return task
+
+
+def _checked(task: type[Task]) -> type[Task]:
     if not getattr(task, "name", ""):
         raise ValueError(f"expected a name of the task {task.__name__}, by which it is asked for, got none")
     if set(task.symbol) - set(CHARACTERS):
@@ -342,7 +353,6 @@ def register(task: type[Task]) -> type[Task]:
             f"expected a symbol of {task.name} among the tokens {CHARACTERS}, got {task.symbol!r}: take one that the "
             "task does not use otherwise; what it looks like means nothing to a model"
         )
-    TASKS[task.name] = task
     return task
 
 
@@ -351,12 +361,22 @@ def _instance(kind: type[Task], base: int | None) -> Task:
     return kind(base)
 
 
+def full_name(name: str) -> str:
+    """The name by which a run knows a task: as given, or that of a task in a file with its hash (`own`)."""
+    return in_file(name, Task)[0] if is_in_a_file(name) else name
+
+
 def get_task(name: str, base: int | None = None) -> Task:
-    """The task of that name; one instance per task and base.
+    """The task of that name, or in that file (`own`); one instance per task and base.
 
     Raises:
-        ValueError: unknown name, or a base that the task does not have.
+        ValueError: unknown name, a file that has no such task, or a base that the task does not have.
     """
+    if is_in_a_file(name):
+        kind = _checked(in_file(name, Task)[1])
+        if TASKS.get(kind.name, kind) is not kind:
+            raise ValueError(f"expected a name of its own for {name}, got {kind.name!r}, which is another task's")
+        return _instance(kind, base)
     if name not in TASKS:
-        raise ValueError(f"expected a task among {', '.join(TASKS)}, got {name!r}")
+        raise ValueError(f"expected a task among {', '.join(TASKS)}, or a file such as my_task.py, got {name!r}")
     return _instance(TASKS[name], base)

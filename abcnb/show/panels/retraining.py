@@ -21,7 +21,6 @@ from abcnb.show.panels.panel import picture, table
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import fit, steps_to_do
 from abcnb.study.runs import Run
-from abcnb.tasks.task import Task
 
 TESTED_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
 _one_at_a_time = threading.Lock()
@@ -29,11 +28,6 @@ _one_at_a_time = threading.Lock()
 
 class Stopped(Exception):
     """Raised within a training that was asked to stop."""
-
-
-def longest_trained(task: Task) -> int:
-    """The longest training length in the measure of tests: decimal digits for Parity, too."""
-    return max(n for n in range(1, 61) if task.digits_at(n) <= task.train_length)
 
 
 class Retraining(widgets.VBox):
@@ -64,7 +58,7 @@ class Retraining(widgets.VBox):
         self.thread: threading.Thread | None = None
         self._first_report: tuple[float, int] | None = None
         self._stop_asked = threading.Event()
-        self._longest = longest_trained(run.experiment.get_task())
+        self._longest = run.experiment.get_task().longest_trained
         look = {"button_style": "primary", "layout": {"width": "16em"}}
         self.start_button = widgets.Button(description="Retrain with these lines", **look)
         self.stop_button = widgets.Button(description="Stop", disabled=True, layout={"width": "7em"})

@@ -1,0 +1,70 @@
+"""A task tried from nothing: interpolate, calibrate, retrain, evaluate, and one sentence on what came of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from abcnb.model.evaluation import Score, percent, wrong_by_step
+from abcnb.study.fitting import fit
+from abcnb.study.methods import experiment
+from abcnb.study.views import score_lines
+
+FACTORS = (1, 2, 4, 10)  # lengths of the tests, in training lengths
+ENOUGH = 99.0  # percent exact match
+SAMPLES = 1000
+
+
+def attempt(
+    task: str, preset: str, seed: int, runs: Path, device: str, tell: Callable[[str], object] = print
+) -> str:
+    """Try a task with the settings that all tasks have; a second time nothing is trained or measured anew.
+
+    Args:
+        task: its name, or a file (`tasks.own`).
+        preset, seed: of the experiments.
+        runs: folder of all runs.
+        device: `auto`, `cpu` or `cuda`.
+        tell: gets a text for each part as it is done.
+
+    Returns:
+        The sentence.
+
+    Raises:
+        ValueError: an unknown task, or a preset that it does not have.
+    """
+    abc = experiment(task, "abc", preset, seed)
+    plain = fit(abc.interpolation, runs, device)
+    reached = plain.metrics["history"][-1]["exact_match"]
+    tell(f"plain model, held-out inputs of the training length: {percent(reached)}%")
+    if reached < ENOUGH:
+        return (
+            f"does not interpolate: the plain model has {percent(reached)}% at the training length, so its attention "
+            "may lack lines; try more interpolation.training.steps with fit, or another way to write the task"
+        )
+    run, asked = fit(abc, runs, device), abc.get_task()
+    tell(str(run.calibration()))
+    lengths = [factor * asked.longest_trained for factor in FACTORS]
+    scores = [run.evaluate(length, SAMPLES) for length in lengths if not asked.longest or length <= asked.longest]
+    tell(score_lines(scores))
+    missed = next((score for score in scores if score.exact_match < ENOUGH), None)
+    if missed is None:
+        return verdict(scores, None)
+    test = (missed.length, SAMPLES, "random", abc.train_width)
+    return verdict(scores, wrong_by_step(run.model(), asked, abc.form, *test))
+
+
+def verdict(scores: list[Score], wrong: torch.Tensor | None) -> str:
+    """The sentence on scores, shortest length first; `wrong` has the wrong samples of the first length that is missed,
+    by step."""
+    right = [score.length for score in scores]
+    if wrong is None:
+        return f"solved: at least {ENOUGH:g}% at lengths {', '.join(map(str, right))}"
+    missed = next(score for score in scores if score.exact_match < ENOUGH)
+    right = right[: right.index(missed.length)]
+    most = wrong.argsort(descending=True, stable=True)[:3]
+    steps = ", ".join(f"{step} ({wrong[step]})" for step in sorted(most.tolist()) if wrong[step])
+    told = f"{percent(missed.exact_match)}% at length {missed.length}, most often wrong at steps {steps}"
+    if right:
+        return f"solved up to length {right[-1]}: {told}"
+    return f"lines are missing: along those that were found a new model has {told}"

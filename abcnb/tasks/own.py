@@ -1,0 +1,69 @@
+"""Tasks in files of one's own: `my_task.py:Double`, or `my_task.py` where the file has one.
+
+Such a file is Python, and is run like any other module; nothing is fetched. The full name of its task has the file's
+path and a hash of its text, `/home/me/my_task.py:Double@1f0c9e3b2a44`, so a file that was changed is told from the one
+that a model was trained with.
+"""
+
+import hashlib
+import sys
+from functools import lru_cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+ENDING = ".py"
+
+
+def is_in_a_file(name: str) -> bool:
+    """Whether a task's name is that of a file."""
+    return ENDING in name
+
+
+@lru_cache(maxsize=64)
+def _run(file: Path, digest: str) -> ModuleType:
+    spec = spec_from_file_location(f"{file.stem}_{digest}", file)
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        raise ValueError(
+            f"expected a task file that runs, got {type(error).__name__} in {file}: {error}"
+        ) from error
+    return module
+
+
+def in_file(name: str, kind: type) -> tuple[str, type]:
+    """The full name of a task in a file, and its class.
+
+    Args:
+        name: the file, with the class's name after a colon where it has several, and perhaps the hash after an @.
+        kind: what the class must be derived from.
+
+    Raises:
+        ValueError: no such file, one that does not run or has changed, or no class or several where none is named.
+    """
+    stem, _, rest = name.partition(ENDING)
+    file, (wanted, _, known) = Path(stem + ENDING).expanduser().resolve(), rest.lstrip(":").partition("@")
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise ValueError(f"expected a task file, such as my_task.py:Double, got {name!r}: {error}") from None
+    if known and known != digest:
+        raise ValueError(
+            f"expected {file} as it was when the model was trained, with the hash {known}, got {digest}: undo the "
+            "change, or train again"
+        )
+    module = _run(file, digest)
+    found = {
+        label: value
+        for label, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, kind) and value.__module__ == module.__name__
+    }
+    if wanted not in found and (wanted or len(found) != 1):
+        names = ", ".join(found) or "none"
+        raise ValueError(f"expected one class of a task in {file}, named as in my_task.py:Double, got {names}")
+    wanted = wanted or next(iter(found))
+    return f"{file}:{wanted}@{digest}", found[wanted]

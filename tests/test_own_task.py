@@ -1,0 +1,117 @@
+"""A task in a file of one's own: found, kept with the run, refused where it cannot be, and tried."""
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from abcnb import TrainingData
+from abcnb.__main__ import app
+from abcnb.model.evaluation import Score
+from abcnb.study import trial
+from abcnb.study.fitting import fit
+from abcnb.study.methods import experiment
+from abcnb.study.runs import load_run
+from abcnb.tasks.task import TASKS, full_name, get_task
+
+DOUBLE = '''
+from abcnb.tasks.digits import propagate_carries
+from abcnb.tasks.task import Task
+
+
+class Double(Task):
+    """2n."""
+
+    name = "double"
+
+    def label(self, a):
+        return propagate_carries(2 * a, self.base)
+'''
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "my_task.py"
+    file.write_text(DOUBLE)
+    return file
+
+
+def run_command(*command):
+    return CliRunner().invoke(app, list(map(str, command)))
+
+
+def test_a_task_in_a_file_is_found_by_its_class_or_alone(file, monkeypatch):
+    task = get_task(f"{file}:Double")
+    assert task is get_task(str(file)) and "double" not in TASKS
+    assert task.label(torch.tensor([[5, 4, 0]])).tolist() == [[0, 9, 0]]
+    monkeypatch.chdir(file.parent)
+    assert full_name("my_task.py") == full_name(f"{file}:Double") == full_name(full_name("my_task.py"))
+    assert TrainingData("my_task.py").task is task
+
+
+def test_a_run_keeps_the_file_and_its_hash(file, tmp_path):
+    run = fit(experiment(f"{file}:Double", "vanilla", "smoke"), tmp_path / "runs", "cpu", progress=False)
+    assert load_run(run.folder).experiment.task == full_name(str(file))
+    assert run_command("predict", run.folder, "45").output.endswith("(true: 90)\n")
+    file.write_text(DOUBLE + "# changed\n")
+    with pytest.raises(ValueError, match="as it was when the model was trained"):
+        load_run(run.folder)
+    assert experiment(str(file), "vanilla", "smoke").digest != run.experiment.digest
+
+
+def test_a_sweep_trains_a_task_in_a_file_in_processes_of_its_own(file, tmp_path):
+    spec = tmp_path / "sweep.toml"
+    grid = f'[[grid]]\ntasks = ["{file}"]\nmethods = ["abc"]\nseeds = [0]\npresets = ["smoke"]\n'
+    spec.write_text(f"lengths = [3]\nsamples = 10\n\n{grid}")
+    done = run_command("sweep", spec, "--workers", 1, "--runs", tmp_path / "runs", "--reports", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert full_name(str(file)) in (tmp_path / "results" / "accuracy.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("", ":Double", "expected one class of a task .* got none"),
+        (DOUBLE, ":Triple", "expected one class of a task .* got Double"),
+        (DOUBLE + "\n\nclass Other(Double):\n    name = 'other'\n", "", "got Double, Other"),
+        (DOUBLE.replace('"double"', '"addition"'), "", "expected a name of its own .* 'addition'"),
+        (DOUBLE.replace('    name = "double"\n', ""), "", "expected a name of the task Double"),
+        ("import nothing_like_it", "", "expected a task file that runs, got ModuleNotFoundError"),
+        ("class Double(", "", "expected a task file that runs, got SyntaxError"),
+    ],
+)
+def test_what_is_no_task_file_is_refused(file, text, name, message):
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        get_task(f"{file}{name}")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="expected a task file"):
+        get_task(str(tmp_path / "nothing.py"))
+
+
+def test_a_trial_says_that_a_task_does_not_interpolate(file, tmp_path):
+    done = run_command("try", file, "--preset", "smoke", "--runs", tmp_path / "runs")
+    assert done.exit_code == 0 and "does not interpolate: the plain model has" in done.output
+
+
+def test_a_trial_shows_lines_and_scores(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "ENOUGH", 0.0)
+    told = []
+    verdict = trial.attempt(str(file), "smoke", 0, tmp_path / "runs", "cpu", told.append)
+    assert verdict == "solved: at least 0% at lengths 6, 12, 24, 60"
+    assert "share" in told[1] and "exact match" in told[2]
+
+
+def test_the_verdicts_of_a_trial():
+    def scores(*correct):
+        return [Score(length, 100, n, 100 - n, 1000) for length, n in zip((6, 12, 24), correct, strict=True)]
+
+    wrong = torch.tensor([0, 7, 0, 30, 2, 4])
+    assert trial.verdict(scores(100, 99, 100), None) == "solved: at least 99% at lengths 6, 12, 24"
+    assert trial.verdict(scores(100, 99, 40), wrong) == (
+        "solved up to length 12: 40.00% at length 24, most often wrong at steps 1 (7), 3 (30), 5 (4)"
+    )
+    assert trial.verdict(scores(20, 0, 0), wrong).startswith(
+        "lines are missing: along those that were found a new"
+    )
