@@ -27,6 +27,8 @@ EQUAL = {
     "aadba598ab1b",
     "43719872a285",
     "81a840aba424",
+    "bba603f573c9",
+    "3946f6c21893",
 }
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 
