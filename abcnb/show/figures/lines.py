@@ -127,7 +127,13 @@ def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
         axis.hist(found[name].numpy(), bins=60, log=True, color=KEPT, edgecolor=KEPT)
         least = float(found[name].min())
         axis.axvline(least, linestyle=":", color="0.4")
-        axis.annotate(f"{least:.2f}", (least, 1), (4, 60), textcoords="offset points", rotation=90)
+        place = {
+            "xycoords": axis.get_xaxis_transform(),
+            "textcoords": "offset points",
+            "rotation": 90,
+            "va": "top",
+        }
+        axis.annotate(f"{least:.2f}", (least, 0.97), (-12, 0), **place)
         axis.set(xlim=(0, None), xlabel="lead of the right logit")
     figure.axes[0].set_ylabel("windows")
     return finish(figure, title)
