@@ -367,7 +367,7 @@ def certify_command(
         print(told, flush=True)
         if record:
             results.record(reports / "results" / "certificates.csv", [row], results.CERTIFICATES)
-        failures += [] if row["outcome"] == certificates.CORRECT else [told.splitlines()[0]]
+        failures += [] if row["outcome"] == results.CORRECT else [told.splitlines()[0]]
     _end(failures)
 
 
@@ -382,11 +382,10 @@ def table_command(
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
     long = reports / "tables.md"
     proved = certificates.read(reports)
-    short, proofs = tables.overview(table, proved), tables.markdown(certificates.table(proved))
-    texts = {readme: tables.with_table(short, readme)}  # all of them before the first is written
-    page = reports / "right_at_every_length.md"
-    texts |= {page: tables.with_table(proofs, page)} if page.exists() else {}
-    texts |= {long: tables.with_table(tables.long_tables(table), long), reports / "methods.md": methods_page()}
+    made = {readme: tables.overview(table, proved), long: tables.long_tables(table)}
+    made |= {reports / "right_at_every_length.md": tables.markdown(certificates.table(proved))}
+    texts = {document: tables.with_table(text, document) for document, text in made.items()}
+    texts |= {reports / "methods.md": methods_page()}  # all of them before the first is written
     for document, text in texts.items():
         write_atomically(document, lambda file, text=text: file.write_text(text, encoding="utf-8"))
 

@@ -104,14 +104,11 @@ def test_a_trial_shows_lines_and_scores(file, tmp_path, monkeypatch):
 
 
 def test_the_verdicts_of_a_trial():
-    def scores(*correct):
-        return [Score(length, 100, n, 100 - n, 1000) for length, n in zip((6, 12, 24), correct, strict=True)]
-
-    wrong = torch.tensor([0, 7, 0, 30, 2, 4])
-    assert trial.verdict(scores(100, 99, 100), None) == "solved: at least 99% at lengths 6, 12, 24"
-    assert trial.verdict(scores(100, 99, 40), wrong) == (
-        "solved up to length 12: 40.00% at length 24, most often wrong at steps 1 (7), 3 (30), 5 (4)"
-    )
-    assert trial.verdict(scores(20, 0, 0), wrong).startswith(
-        "lines are missing: along those that were found a new"
+    missed, wrong = Score(24, 100, 40, 60, 1000), torch.tensor([0, 7, 0, 30, 2, 4])
+    assert trial.verdict([6, 12, 24]) == "solved: at least 99% at lengths 6, 12, 24"
+    told = "40.00% at length 24, most often wrong at steps 1 (7), 3 (30), 5 (4)"
+    assert trial.verdict([6, 12], missed, wrong) == f"solved up to length 12: {told}"
+    assert (
+        trial.verdict([], missed, wrong)
+        == f"lines are missing: along those that were found a new model has {told}"
     )

@@ -28,6 +28,7 @@ from abcnb.proof.windows import (
 )
 from abcnb.study import certificates
 from abcnb.study.runs import load_run
+from abcnb.tasks.machines import Machine
 from abcnb.tasks.task import get_task
 from tests.independent_proof import least_lead
 
@@ -127,6 +128,10 @@ def test_a_committed_model_is_right_at_every_length_and_an_independent_script_ag
     found = certify(model, data, progress=False)
     assert found.holds and found.windows == WINDOWS[task] and not found.wrong
     assert found.margin == pytest.approx(least_lead(MODELS / BY_HAND[task], task), abs=1e-3)
+    rows = certificates.read(MODELS.parent)
+    (row,) = rows[(rows["run"] == BY_HAND[task]) & (rows["pruned"] == 0)].itertuples()
+    assert (row.outcome, row.windows) == ("correct", found.windows)
+    assert row.margin == pytest.approx(found.margin, abs=1e-3)
 
 
 def is_wrong(model, data, source):
@@ -257,6 +262,15 @@ def test_certify_prunes_records_and_goes_on_after_a_refusal(tmp_path):
     assert rows["outcome"].str.split(":").str[0].tolist() == ["refused", "correct", "correct"]
     assert rows["pruned"].tolist() == [0, 0, 1] and rows["windows"].tolist()[1] == 12_230
     shown = certificates.table(rows).set_index("method")
-    right = {"`abs`": "1 of 1", "`abs` pruned": "1 of 1", "`abc`": "0 of 1"}
+    right = {"abs": "1 of 1", "abs pruned": "1 of 1", "abc": "0 of 1"}
     assert shown["right at every length"].to_dict() == right
-    assert shown["others"]["`abc`"] == "refused: 0"
+    assert shown["others"]["abc"] == "refused: 0"
+
+
+def test_a_machine_that_never_settles_is_refused():
+    class Alternating(type(get_task("successor"))):
+        name = "alternating"
+        machine = Machine(2, (0,), (0, 1), lambda state, a: (a, 1 - state))
+
+    with pytest.raises(ValueError, match="do not depend on how many places"):
+        of_windows.settled(Alternating())

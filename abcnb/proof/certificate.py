@@ -247,7 +247,5 @@ def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, to
 def inputs_of(windows: Windows, model: Transformer, task: Task, form: str, width: int, step: int) -> Operands:
     """Whole inputs of a width in which a step has these windows, one for each; random where no window says what."""
     places = {**dict(enumerate(places_of(nodes(model, task, width, form)[step], step, width))), -1: -1}
-    tokens = {
-        (name, places[rank]): digits for (name, rank), digits in windows.items() if name != OUTPUT or rank >= 0
-    }
+    tokens = {(name, places[rank]): digits for (name, rank), digits in windows.items()}
     return inputs_with(tokens, task, width, _count(windows))

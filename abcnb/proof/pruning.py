@@ -1,7 +1,7 @@
-"""Heads that tell a model nothing that it needs, replaced by what they say on average.
+"""Pruning: heads that a model does not need are replaced by their average value.
 
-The rule keeps every line that a plain model's attention follows, and a retrained model ignores most of them; but a head
-that is ignored still shows a step its token, and every token more multiplies the windows of a certificate by ten.
+The rule keeps every line that a plain model's attention follows, and a retrained model ignores most of them. But an
+ignored head still shows a step its token, and each extra token multiplies the windows of a certificate by ten.
 
 Source: mean ablation of heads, in order of what it costs: Michel et al. 2019 (pruning), Wang et al. 2022 (means).
 """
@@ -24,7 +24,7 @@ SHARE = 0.5  # of the whole model's least lead, which is left
 
 @torch.no_grad()
 def prune(model: Transformer, data: TrainingData, seed: int = 0) -> Transformer:
-    """A copy of a model whose heads are cut, one line of one layer after the other, as long as short inputs allow it.
+    """A copy of a model without the heads that it does not need on short inputs.
 
     A head that is cut has the value that it had on average, whatever it reads. Lines are tried in the order of what
     cutting each alone would cost the right token's lead on average, the cheapest first, and are cut if its least lead
@@ -57,29 +57,28 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0) -> Transformer:
     return model
 
 
-def _observed(model: Transformer, batches: list[Batch]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The lead of the right logit at all steps of some batches, and each attention's average value, [d_model]."""
-    attentions = [module for module in model.modules() if isinstance(module, Attention)]
-    read: list[list[torch.Tensor]] = [[] for _ in attentions]
+def _observed(model: Transformer, batches: list[Batch]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The lead of the right logit at all steps of some batches, and the average value by attention, each [d_model]."""
+    read: dict[str, list[torch.Tensor]] = {}
     hooks = [
-        module.output.register_forward_pre_hook(lambda _, given, of=of: of.append(given[0].mean((0, 1))))
-        for module, of in zip(attentions, read, strict=True)
+        module.output.register_forward_pre_hook(
+            lambda _, given, name=name: read.setdefault(name, []).append(given[0].mean((0, 1)))
+        )
+        for name, module in model.named_modules()
+        if isinstance(module, Attention)
     ]
     leads = torch.cat([lead(model(batch).flatten(0, 1), batch.target.flatten()) for batch in batches])
     for hook in hooks:
         hook.remove()
-    return leads, [torch.stack(of).mean(0) for of in read]
+    return leads, {name: torch.stack(values).mean(0) for name, values in read.items()}
 
 
-def without(model: Transformer, heads: Heads, averages: list[torch.Tensor]) -> Transformer:
+def without(model: Transformer, heads: Heads, averages: dict[str, torch.Tensor]) -> Transformer:
     """A copy of a model with some heads cut."""
     model = copy.deepcopy(model)
-    names = [name for name, module in model.named_modules() if isinstance(module, Attention)]
-    name = f"decoder.{heads.layer}.{heads.attention}"
-    value = model.get_submodule(name).value
-    weight, bias, average = (
-        part.view(model.config.heads, -1) for part in (value.weight, value.bias, averages[names.index(name)])
-    )
+    value = model.get_submodule(heads.module).value
+    parts = (value.weight, value.bias, averages[heads.module])
+    weight, bias, average = (part.view(model.config.heads, -1) for part in parts)
     for head in heads.numbers:
         weight[head], bias[head] = 0, average[head]
     return model

@@ -24,6 +24,7 @@ from abcnb.tasks.task import Task
 OUTPUT, CONSTANT, DIGIT = "digits", "=", "b"
 MOST_WINDOWS = 50_000_000
 FEW = 1_000_000  # windows that are cheap to compare with one another
+LATEST = 100  # places after which a machine must have settled
 SETTLED = 12  # widths in a row without a new arrangement, after which none is expected
 
 Token = tuple[
@@ -72,6 +73,11 @@ class Heads(NamedTuple):
     attention: str
     lines: tuple[Line, ...]  # one for each kind of step
     numbers: tuple[int, ...]
+
+    @property
+    def module(self) -> str:
+        """The attention's name in the model."""
+        return f"decoder.{self.layer}.{self.attention}"
 
     def __str__(self) -> str:
         return " / ".join(map(str, self.lines))
@@ -131,10 +137,8 @@ def arrangements(model: Transformer, task: Task, form: str) -> dict[Arrangement,
     found: dict[Arrangement, list[tuple[int, int]]] = {}
     short, width, newest = settled(task) + task.spare, task.spare, 0
     farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
-    groups = (
-        6 if any("first-place" in line.follows for line in lines) else 4
-    )  # of places, with room on either side
-    least = groups * (len(model.decoder) * farthest + short + 1)
+    mirrored = any("first-place" in line.follows for line in lines)
+    least = (6 if mirrored else 4) * (len(model.decoder) * farthest + short + 1)
     while width < max(least, newest + SETTLED):
         width += 1
         for step, node in enumerate(nodes(model, task, width, form)):
@@ -227,14 +231,14 @@ def _shown(task: Task, ways: torch.Tensor, shown: tuple[str, ...] = ()) -> torch
     return ways[:, [0, *at, -1]].unique(dim=0)
 
 
-def _leads(task: Task, places: int = 1) -> torch.Tensor:
+@cache
+def _leads(task: Task, places: int) -> torch.Tensor:
     """[states, states], whether one can follow another after so many places, the last not among them."""
+    if not places:
+        return torch.eye(task.machine.states) > 0
     step, ways = torch.zeros(task.machine.states, task.machine.states), all_ways(task)
     step[ways[:, 0], ways[:, -1]] = 1
-    reached = torch.eye(task.machine.states)
-    for _ in range(places):
-        reached = (reached @ step > 0).float()
-    return reached > 0
+    return _leads(task, places - 1).float() @ step > 0
 
 
 def _ends(task: Task, places: int) -> torch.Tensor:
@@ -248,11 +252,17 @@ def _ends(task: Task, places: int) -> torch.Tensor:
 
 
 def settled(task: Task) -> int:
-    """After how many places a machine can be in all states in which it can be after more."""
-    count = 0
-    while not torch.equal(_leads(task, count), _leads(task, count + 1)):
-        count += 1
-    return count
+    """After how many places a machine can be in all states in which it can be after more.
+
+    Raises:
+        ValueError: it never is, as where every second place is another.
+    """
+    for count in range(LATEST):
+        if torch.equal(_leads(task, count), _leads(task, count + 1)):
+            return count
+    raise ValueError(
+        f"expected a machine whose states do not depend on how many places were before, got {task.name!r}"
+    )
 
 
 def windows_of(arrangement: Arrangement, task: Task) -> Windows:

@@ -13,51 +13,62 @@ from abcnb.proof.windows import heads_by_line
 from abcnb.study import results, views
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.methods import architecture_of
-from abcnb.study.results import CERTIFICATES
+from abcnb.study.results import CERTIFICATES, CORRECT
 from abcnb.study.runs import Run, today
+from abcnb.study.tables import ranges
+from abcnb.tasks.training_data import TrainingData
 
-CORRECT = "correct"
 ATTEMPTS = 3  # at pruning, each with other inputs
 
 
 def certified(run: Run, pruned: bool = False, progress: bool = True) -> tuple[dict, str]:
     """Certify a run, or what is left of it when heads that it does not need are cut.
 
-    What can be cut depends on the inputs that decide it; of three attempts the first that holds counts, or the first.
+    What can be cut depends on the inputs that decide it; of three attempts the first that holds counts, or else the
+    first.
 
     Returns:
         The row of certificates.csv, whose `outcome` is `correct`, or says what came instead, and a text for a reader.
     """
-    e, whole, data, started = run.experiment, run.model(), run.experiment.data(), time.monotonic()
-    row = results.names(e) | {"run": e.digest, "pruned": int(pruned)}
-    told, tried = f"{e.task} {e.method} seed {e.seed}", []
-    for seed in range(ATTEMPTS if pruned else 1):
-        model, values = whole, {"windows": 0, "margin": 0.0, "rounding": 0.0}
-        try:
-            model = prune(whole, data, seed) if pruned else whole
-            found = certify(model, data, progress)
-            values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
-            outcome, text = CORRECT if found.holds else str(found), str(found)
-        except ValueError as error:
-            outcome = text = f"refused: {error}"
-        tried.append((model, text, values | {"outcome": outcome, "lines": len(heads_by_line(model))}))
-        if outcome == CORRECT:
+    e, whole, started = run.experiment, run.model(), time.monotonic()
+    first = found = None
+    for seed in range(ATTEMPTS) if pruned else (None,):
+        found = _attempt(whole, e.data(), seed, progress)
+        first = first or found
+        if found[1]["outcome"] == CORRECT:
             break
-    model, text, values = tried[-1] if tried[-1][2]["outcome"] == CORRECT else tried[0]
+    else:
+        found = first
+    model, values, text = found
     seconds = round(time.monotonic() - started, 1)
-    row |= values | {"seconds": seconds, "date": today(), "code": fingerprint()}
-    row |= {"hardware": hardware(pick_device("cpu"))}
+    row = results.names(e) | {"run": e.digest, "pruned": int(pruned), "lines": len(heads_by_line(model))} | values
+    row |= {"seconds": seconds, "hardware": hardware(pick_device("cpu")), "code": fingerprint(), "date": today()}
+    told = f"{e.task} {e.method} seed {e.seed}"
     if pruned:
-        told += f", pruned from {len(heads_by_line(whole))} to {values['lines']} lines"
-        text += "".join(f"\n  layer {layer + 1}: {lines}" for layer, lines in lines_of_layers(model).items())
+        told += f", pruned from {len(heads_by_line(whole))} to {row['lines']} lines"
+        text += "".join(f"\n  {layer}: {lines}" for layer, lines in lines_of_layers(model).items())
     return row, f"{told}: {text} ({seconds:.0f} s)"
 
 
-def lines_of_layers(model: Transformer) -> dict[int, str]:
-    """The lines along which the heads of each layer look, without those that are cut."""
-    found: dict[int, list[str]] = {}
+def _attempt(
+    model: Transformer, data: TrainingData, seed: int | None, progress: bool
+) -> tuple[Transformer, dict, str]:
+    """What was certified, the columns that tell what came of it, and a text; a seed prunes first."""
+    values = {"windows": 0, "margin": 0.0, "rounding": 0.0}
+    try:
+        model = model if seed is None else prune(model, data, seed)
+        found = certify(model, data, progress)
+    except ValueError as error:
+        return model, values | {"outcome": f"refused: {error}"}, f"refused: {error}"
+    values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
+    return model, values | {"outcome": CORRECT if found.holds else str(found)}, str(found)
+
+
+def lines_of_layers(model: Transformer) -> dict[str, str]:
+    """The lines along which the heads of each layer look, without those that are cut, from `layer 1` on."""
+    found: dict[str, list[str]] = {}
     for heads in sorted(heads_by_line(model), key=lambda heads: heads.layer):
-        found.setdefault(heads.layer, []).append(str(heads))
+        found.setdefault(f"layer {heads.layer + 1}", []).append(str(heads))
     return {layer: ", ".join(lines) for layer, lines in found.items()}
 
 
@@ -75,14 +86,12 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     ):
         right = group[group["outcome"] == CORRECT]
         row = {"task": task, "architecture": architecture_of(task, preset)}
-        row |= {"method": " ".join(filter(None, [f"`{method}`", settings, "pruned" * pruned]))}
+        row |= {"method": " ".join(filter(None, [method, settings, "pruned" * pruned]))}
         row |= {"right at every length": f"{len(right)} of {len(group)}", "lines": _range(right["lines"])}
         row |= {"windows": _range(right["windows"]), "seconds": _range(right["seconds"].round().astype(int))}
         row |= {"least margin": f"{right['margin'].min():.2f}" if len(right) else "–"}
         others = group[group["outcome"] != CORRECT].groupby(group["outcome"].str.split(" ").str[0])["seed"]
-        row |= {
-            "others": "; ".join(f"{kind.rstrip(':')}: {', '.join(map(str, of))}" for kind, of in others) or "–"
-        }
+        row |= {"others": "; ".join(f"{kind.rstrip(':')}: {ranges(set(of))}" for kind, of in others) or "–"}
         shown.append(row)
     return pd.DataFrame(shown)
 

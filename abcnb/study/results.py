@@ -50,6 +50,7 @@ SCORES = Content(COLUMNS, [*NAMES, "test_set", "length"])
 VALIDATIONS = Content(LEARNING_COLUMNS, [*NAMES, "step"])
 CERTIFIED = ["pruned", "lines", "windows", "margin", "rounding", "outcome", "seconds", "hardware", "code", "date"]
 CERTIFICATES = Content([*NAMES, "run", *CERTIFIED], [*NAMES, "pruned"])
+CORRECT = "correct"  # the outcome of a certificate that holds
 TABLES, DEVELOPMENT = "accuracy", "development"  # the files of scores, without .csv
 
 

@@ -12,6 +12,7 @@ from abcnb.study import views
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import architecture_of
 from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
+from abcnb.study.results import CORRECT
 from abcnb.tasks.task import get_task
 
 ONE = "one seed"  # in the column of seeds
@@ -100,7 +101,7 @@ def _proved(certificates: pd.DataFrame | None, task: str, preset: str) -> str:
         return "not run"
     of_abc = "task == @task and preset == @preset and method == 'abc' and settings == '' and pruned == 1"
     outcomes = certificates.query(of_abc)["outcome"]
-    return f"{(outcomes == 'correct').sum()} of {len(outcomes)}" if len(outcomes) else "not run"
+    return f"{(outcomes == CORRECT).sum()} of {len(outcomes)}" if len(outcomes) else "not run"
 
 
 def _best_rival(random: pd.DataFrame) -> str:
@@ -228,7 +229,7 @@ def _is_in_rows(table: pd.DataFrame) -> pd.Series:
 def made_with(group: pd.DataFrame) -> str:
     """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
     text = (
-        f"Preset `{group['preset'].iloc[0]}`, seeds {_ranges(set(group['seed']))}, at most "
+        f"Preset `{group['preset'].iloc[0]}`, seeds {ranges(set(group['seed']))}, at most "
         f"{group['samples'].max():,} samples per length, on {_hardware(group)}. "
         "Percent exact match over the whole output"
     )
@@ -240,7 +241,7 @@ def _hardware(rows: pd.DataFrame) -> str:
     return escape(" or ".join(sorted(set(rows["hardware"]))))
 
 
-def _ranges(seeds: set[int]) -> str:
+def ranges(seeds: set[int]) -> str:
     """Numbers in a line: three or more in a row as `0 to 4`."""
     runs: list[list[int]] = []
     for seed in sorted(seeds):

@@ -1,10 +1,12 @@
 """A task tried from nothing: interpolate, calibrate, retrain, evaluate, and one sentence on what came of it."""
 
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import torch
 
+from abcnb.machine.devices import pick_device
 from abcnb.model.evaluation import Score, percent, wrong_by_step
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
@@ -45,23 +47,21 @@ def attempt(
     run, asked = fit(abc, runs, device), abc.get_task()
     tell(str(run.calibration()))
     lengths = [factor * asked.longest_trained for factor in FACTORS]
-    scores = [run.evaluate(length, SAMPLES) for length in lengths if not asked.longest or length <= asked.longest]
+    lengths = [length for length in lengths if not asked.longest or length <= asked.longest]
+    scores = [run.evaluate(length, SAMPLES, device=pick_device(device)) for length in lengths]
     tell(score_lines(scores))
-    missed = next((score for score in scores if score.exact_match < ENOUGH), None)
-    if missed is None:
-        return verdict(scores, None)
+    right = [score.length for score in takewhile(lambda score: score.exact_match >= ENOUGH, scores)]
+    if len(right) == len(scores):
+        return verdict(right)
+    missed = scores[len(right)]
     test = (missed.length, SAMPLES, "random", abc.train_width)
-    return verdict(scores, wrong_by_step(run.model(), asked, abc.form, *test))
+    return verdict(right, missed, wrong_by_step(run.model(), asked, abc.form, *test))
 
 
-def verdict(scores: list[Score], wrong: torch.Tensor | None) -> str:
-    """The sentence on scores, shortest length first; `wrong` has the wrong samples of the first length that is missed,
-    by step."""
-    right = [score.length for score in scores]
-    if wrong is None:
+def verdict(right: list[int], missed: Score | None = None, wrong: torch.Tensor | None = None) -> str:
+    """The sentence on the lengths that are right and the first that is missed, with its wrong samples by step."""
+    if missed is None:
         return f"solved: at least {ENOUGH:g}% at lengths {', '.join(map(str, right))}"
-    missed = next(score for score in scores if score.exact_match < ENOUGH)
-    right = right[: right.index(missed.length)]
     most = wrong.argsort(descending=True, stable=True)[:3]
     steps = ", ".join(f"{step} ({wrong[step]})" for step in sorted(most.tolist()) if wrong[step])
     told = f"{percent(missed.exact_match)}% at length {missed.length}, most often wrong at steps {steps}"

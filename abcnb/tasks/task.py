@@ -372,7 +372,7 @@ def get_task(name: str, base: int | None = None) -> Task:
     Raises:
         ValueError: unknown name, a file that has no such task, or a base that the task does not have.
     """
-    if is_in_a_file(name):
+    if name not in TASKS and is_in_a_file(name):
         kind = _checked(in_file(name, Task)[1])
         if TASKS.get(kind.name, kind) is not kind:
             raise ValueError(f"expected a name of its own for {name}, got {kind.name!r}, which is another task's")
