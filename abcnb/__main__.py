@@ -31,7 +31,7 @@ from abcnb.study.store import REPORTS, commit_run
 from abcnb.study.sweep import read_sweep
 from abcnb.study.trial import attempt
 from abcnb.study.verification import stamp_rows, verify
-from abcnb.tasks.task import TASKS
+from abcnb.tasks.task import FURTHER, TASKS
 from abcnb.tasks.testsets import TEST_SETS
 
 app = typer.Typer(
@@ -53,7 +53,9 @@ Lengths = Annotated[
     str, typer.Option(help="Digits: '6 10 60'; in rows n × n digits, n terms of n, or lists n deep.")
 ]
 _LENGTHS = " ".join(map(str, LENGTHS))
-TaskName = Annotated[str, typer.Argument(help=", ".join(TASKS) + ", or a file of your own, my_task.py:Double")]
+TaskName = Annotated[
+    str, typer.Argument(help=", ".join(TASKS | FURTHER) + ", or a file of your own, my_task.py:Double")
+]
 MethodName = Annotated[
     str, typer.Argument(help="; ".join(f"{name}: {m.description}" for name, m in METHODS.items()))
 ]

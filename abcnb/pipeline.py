@@ -32,8 +32,8 @@ from abcnb.model.transformer import Transformer
 from abcnb.tasks.task import Task
 from abcnb.tasks.training_data import TrainingData, generator_for
 
-# What is calibrated. What is retrained has no positions, and more heads, since each has one line; where steps are of
-# several kinds, it is told which.
+# What is calibrated. What is retrained has no positions, and more heads, since each has one line; in one stream, where
+# steps are of several kinds, it is told which.
 PLAIN = ModelConfig(decoder_layers=2, position="sinusoidal")
 HEADS_WITH_LINES = 16
 TRAINING = TrainingConfig(steps=1000, learning_rate=2e-3)
@@ -48,7 +48,7 @@ def plain_model(data: TrainingData) -> ModelConfig:
 
 def model_with_lines(data: TrainingData) -> ModelConfig:
     """The model that `retrain` trains where none is asked for."""
-    position = "kinds" if len(data.stream.kinds) > 1 else "none"
+    position = "kinds" if data.one_stream and len(data.stream.kinds) > 1 else "none"
     return replace(plain_model(data), position=position, heads=HEADS_WITH_LINES)
 
 

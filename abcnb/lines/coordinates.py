@@ -246,21 +246,34 @@ class Columns:
 
 
 def of_number(
-    shape: tuple[int, ...], operands: tuple[Segment, ...], structure: dict[str, int], source: int, steps: int
+    shape: tuple[int, ...],
+    operands: tuple[Segment, ...],
+    structure: dict[str, int],
+    source: int,
+    steps: int | dict[str, int],
 ) -> Stream:
-    """The stream of an encoder-decoder whose output is one number.
+    """The stream of an encoder-decoder whose output is one number, or a few written one after the other.
 
     Args:
         shape: sizes of the input.
         operands: their digits in the source.
         structure: the columns of its other tokens, by name.
         source: how many tokens it has.
-        steps: of the output, the end token included.
+        steps: of the output, the end token included; of several numbers those of each, by name, the end token the last
+            one's.
     """
-    output = Segment("digits", source + 1, (steps,), (1,), 1, ("place",))
-    segments = (*operands, *(Segment(*token) for token in structure.items()), Segment("start", source), output)
-    zeros, places = torch.zeros(steps, dtype=torch.long), torch.arange(steps)
-    return Stream(segments, source + 1, ("digits",), shape, zeros, zeros, places, source)
+    steps = steps if isinstance(steps, dict) else {"digits": steps}
+    counts = torch.tensor(list(steps.values()))
+    starts = counts.cumsum(0) - counts
+    outputs = (
+        Segment(name, source + 1 + int(start), (count,), (1,), 1, ("place",))
+        for (name, count), start in zip(steps.items(), starts, strict=True)
+    )
+    structural = (Segment(*token) for token in structure.items())
+    segments = (*operands, *structural, Segment("start", source), *outputs)
+    kind = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    place = torch.arange(len(kind)) - starts[kind]
+    return Stream(segments, source + 1, tuple(steps), shape, kind, torch.zeros_like(kind), place, source)
 
 
 def of_matrix(stream: Stream) -> Stream:

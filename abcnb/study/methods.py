@@ -45,6 +45,7 @@ STEPS = {
         "": Steps(1000, 2500),
     },
 }
+OF_NUMBERS = ("by-hand", "window", "algorithm1", "columns")  # biases that strings do not have
 OF_LINES = ("by-hand", *RULE)  # biases of one line a head, in models without positions
 STEPS_WITH_LINES = {"rows": 2500, "": RETRAINING.steps}  # the same for every task
 # What models in rows are trained on, except the plain one, which has the task's `for_plain`.
@@ -123,6 +124,8 @@ def architecture_of(task: str, preset: str) -> str:
 def position_of(task: str, method: str, preset: str = "laptop") -> str:
     """The position scheme of a method on a task; empty where the task does not have it at that preset."""
     chosen = METHODS[method]
+    if chosen.bias in OF_NUMBERS and not get_task(task).lines_by_hand:
+        return ""
     found = {"encoder-decoder": chosen.position, "one stream": chosen.in_stream, "rows": chosen.in_rows}
     return found.get(architecture_of(task, preset), "")
 

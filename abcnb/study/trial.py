@@ -39,11 +39,6 @@ def attempt(
     plain = fit(abc.interpolation, runs, device)
     reached = plain.metrics["history"][-1]["exact_match"]
     tell(f"plain model, held-out inputs of the training length: {percent(reached)}%")
-    if reached < ENOUGH:
-        return (
-            f"does not interpolate: the plain model has {percent(reached)}% at the training length, so its attention "
-            "may lack lines; try more interpolation.training.steps with fit, or another way to write the task"
-        )
     run, asked = fit(abc, runs, device), abc.get_task()
     tell(str(run.calibration()))
     lengths = [factor * asked.longest_trained for factor in FACTORS]
@@ -54,6 +49,12 @@ def attempt(
     if len(right) == len(scores):
         return verdict(right)
     missed = scores[len(right)]
+    if reached < ENOUGH:
+        return (
+            f"does not interpolate: the plain model has {percent(reached)}% at the training length, so its attention "
+            f"may lack lines, and the new model has {percent(missed.exact_match)}% at length {missed.length}; try more "
+            "interpolation.training.steps with fit, or another way to write the task"
+        )
     test = (missed.length, SAMPLES, "random", abc.train_width)
     return verdict(right, missed, wrong_by_step(run.model(), asked, abc.form, *test))
 

@@ -50,8 +50,6 @@ def numbers_of_length(numbers: torch.Tensor, length: int, base: int) -> torch.Te
 def smallest_width(task: "Task", kind: str) -> int:
     """Digits that the largest operand and the largest result of training numbers take."""
     longest = task.train_length * (LONG_FACTOR if kind == "long" else 1)
-    if not task.spare:
-        return longest
     largest = LARGEST if kind == "uniform" else task.base**longest - 1
     if task.operands == 1:
         return length_of(largest + 1, task.base)
@@ -62,7 +60,7 @@ class Sampler:
     """Draws operands of the training or the held-out numbers.
 
     Args:
-        task: the task. Of one whose inputs have their own lengths all samples of a batch have one length.
+        task: the task.
         kind: one of `TRAIN_NUMBERS`.
         width: digits that operands are padded to; of `bucketed` numbers, the most.
         held_out: draw from the held-out numbers instead of the training numbers; of `bucketed` ones, the longest.
@@ -75,16 +73,13 @@ class Sampler:
     def __init__(self, task: "Task", kind: str, width: int, held_out: bool = False, device: str = "cpu"):
         if kind not in TRAIN_NUMBERS:
             raise ValueError(f"expected training numbers among {', '.join(TRAIN_NUMBERS)}, got {kind!r}")
-        if kind not in ("even", "bucketed") and not task.spare:
-            raise ValueError(
-                f"expected 'even' or 'bucketed' numbers for {task.name} with own lengths, got {kind!r}"
-            )
         least = smallest_width(task, kind)
-        if width < least or (width > least and not task.spare):
-            wanted = "a width of at least" if task.spare else "a width of"
-            raise ValueError(f"expected {wanted} {least} digits for {task.name} on {kind!r} numbers, got {width}")
+        if width < least:
+            raise ValueError(
+                f"expected a width of at least {least} digits for {task.name} on {kind!r} numbers, got {width}"
+            )
         self.task, self.kind, self.width, self.held_out = task, kind, width, held_out
-        self.alike = kind == "bucketed" or not task.spare  # all samples of a batch have one length
+        self.alike = kind == "bucketed"  # all samples of a batch have one length
         numbers = split_numbers()[held_out]
         numbers = numbers[int(torch.searchsorted(numbers, task.minimum)) :]
         counts = [len(numbers)]

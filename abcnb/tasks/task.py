@@ -50,8 +50,8 @@ class Task:
     """One arithmetic task in one base.
 
     A new task is a subclass with a `name` and a `label`, plus one `register` line. Results have at most one digit
-    more than the operands, which are padded by one; with `spare = 0` inputs have their own lengths, as strings have. A
-    task of two operands starts from `Addition` or `NByOne` and sets `symbol`, one of `tokens.CHARACTERS`.
+    more than the operands, which are padded by one; strings are not (`strings`). A task of two operands starts from
+    `Addition` or `NByOne` and sets `symbol`, one of `tokens.CHARACTERS`.
 
     Attributes:
         name: the task's name in code and on the command line.
@@ -60,8 +60,7 @@ class Task:
         symbol: the operator's character, if it has one.
         second_is_digit: the second operand is a single digit, however long the first is.
         minimum: the smallest number drawn.
-        spare: zeros that operands have beyond the longest number's digits, in training and in tests; 0: inputs have
-            their own lengths.
+        spare: zeros that operands have beyond the longest number's digits, in training and in tests.
         answers_in_places: the answer has one digit for each place of a padded operand, as an output in one stream has.
         bases, default_base: those that its digits can have, and the one they have where none is asked for.
         in_rows: the output is in rows (`rows`).
@@ -162,7 +161,7 @@ class Task:
     @property
     def test_sets(self) -> tuple[str, ...]:
         """The test sets that it has (`testsets`)."""
-        return tuple(TEST_SETS) if self.spare else ("random", "hard")
+        return tuple(TEST_SETS)
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
         """Operands of each kind of a test set, as digits, units first; at most so many samples over all kinds."""
@@ -285,9 +284,7 @@ class Task:
         return tuple(F.pad(a, (0, w - a.shape[1])) for a, w in zip(operands, widths, strict=True))
 
     def widened(self, operands: Operands, width: int) -> Operands:
-        """Operands padded with zeros to at least `width` digits, each [batch, digits]; own lengths stay as they are."""
-        if not self.spare:
-            return operands
+        """Operands padded with zeros to at least `width` digits, each [batch, digits]."""
         widths = self.widths(max(operands[0].shape[1], width))
         return tuple(F.pad(a, (0, max(0, w - a.shape[1]))) for a, w in zip(operands, widths, strict=True))
 
@@ -333,15 +330,16 @@ def most_significant_first(digits: torch.Tensor) -> torch.Tensor:
 
 
 TASKS: dict[str, type[Task]] = {}
+FURTHER: dict[str, type[Task]] = {}  # tasks that no method was chosen on; they have `vanilla` and `abc` alone
 
 
-def register(task: type[Task]) -> type[Task]:
+def register(task: type[Task], among: dict[str, type[Task]] = TASKS) -> type[Task]:
     """Make a task known by its name.
 
     Raises:
         ValueError: it has no name, or an operator that is no token.
     """
-    TASKS[_checked(task).name] = task
+    among[_checked(task).name] = task
     return task
 
 
@@ -372,11 +370,12 @@ def get_task(name: str, base: int | None = None) -> Task:
     Raises:
         ValueError: unknown name, a file that has no such task, or a base that the task does not have.
     """
-    if name not in TASKS and is_in_a_file(name):
+    known = TASKS | FURTHER
+    if name not in known and is_in_a_file(name):
         kind = _checked(in_file(name, Task)[1])
-        if TASKS.get(kind.name, kind) is not kind:
+        if known.get(kind.name, kind) is not kind:
             raise ValueError(f"expected a name of its own for {name}, got {kind.name!r}, which is another task's")
         return _instance(kind, base)
-    if name not in TASKS:
-        raise ValueError(f"expected a task among {', '.join(TASKS)}, or a file such as my_task.py, got {name!r}")
-    return _instance(TASKS[name], base)
+    if name not in known:
+        raise ValueError(f"expected a task among {', '.join(known)}, or a file such as my_task.py, got {name!r}")
+    return _instance(known[name], base)

@@ -1,0 +1,141 @@
+"""Tasks on strings of symbols: a string in, one or a few strings out.
+
+A string keeps its own length and is not padded. Like the digits of a number it is held from its end, last symbol first,
+so the line `a[place]` leads to the symbol that stands as far from the end as the one that is written stands from the
+start, and `a[first-place]` to the one that stands as far from the start. `answer` is spared that: it gets and returns
+strings as they are read.
+"""
+
+from functools import lru_cache
+
+import torch
+
+from abcnb.lines.coordinates import Stream, of_number, written_before
+from abcnb.tasks.digits import Operands
+from abcnb.tasks.task import Task, check_not_in_rows
+from abcnb.tasks.testsets import seeded_generator
+
+LONGEST = 12  # symbols of the longest strings that are trained on
+STRING_NUMBERS = ("even", "bucketed")
+
+
+class StringSampler:
+    """Draws strings of 1 to `LONGEST` symbols, all of a batch of one length; of the held-out ones, the longest.
+
+    Where there are few strings of a length, held-out ones are among those of training: tests are longer.
+    """
+
+    def __init__(self, task: "StringTask", held_out: bool, device: torch.device | str):
+        self.task, self.device = task, device
+        self.shortest = task.train_length if held_out else task.shortest
+
+    def draw(self, batch: int, generator: torch.Generator) -> Operands:
+        """`batch` strings, last symbol first, [batch, length]."""
+        # On a GPU this waits for the device once a step: the length decides the sizes of all tensors.
+        length = torch.randint(
+            self.shortest, self.task.train_length + 1, (), generator=generator, device=self.device
+        )
+        return (self.task.drawn(batch, int(length), generator).flip(1),)
+
+
+class StringTask(Task):
+    """A task on strings of `symbols` symbols, written 0, 1, … as digits are.
+
+    A new one is a subclass with a `name` and an `answer`. Only a task that takes strings of some lengths alone
+    overrides `digits_at`, one that draws them unevenly `drawn`, and one whose output is not as long as its input
+    `outputs`.
+
+    Attributes:
+        symbols: of inputs and outputs.
+        shortest: the shortest string that it takes.
+        answer_length: symbols at the end of the output that are the answer, where what comes before is working; 0: all.
+    """
+
+    spare = 0
+    symbols = 2
+    shortest = 1
+    answer_length = 0
+    answers_in_places = False
+    test_sets = ("random",)
+    lines_by_hand: dict = {}
+
+    def __init__(self, base: int | None = None):
+        self.bases = range(self.symbols, self.symbols + 1)
+        self.default_base = self.symbols
+        super().__init__(base)
+        self.train_length = LONGEST
+
+    def answer(self, string: torch.Tensor) -> torch.Tensor:
+        """The output, [batch, symbols of it], for strings [batch, length], both as they are read."""
+        raise TypeError(f"the task {self.name!r} does not define answer()")
+
+    def outputs(self, length: int) -> dict[str, int]:
+        """The strings of the output and their lengths, for an input of a length."""
+        return {"digits": length}
+
+    def segments(self, length: int) -> dict[str, int]:
+        """The strings that an input of a length is made of, and theirs."""
+        return {"a": length}
+
+    def drawn(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
+        """`count` strings, [count, length], for `digits_at` a length: each symbol as likely as any other."""
+        size = (count, self.digits_at(length))
+        return torch.randint(self.symbols, size, generator=generator, device=generator.device)
+
+    def label(self, a: torch.Tensor) -> torch.Tensor:
+        return self.answer(a.flip(1))
+
+    def steps(self, width: int) -> int:
+        return sum(self.outputs(width).values()) + 1
+
+    def outputs_at(self, length: int) -> int:
+        return self.steps(self.digits_at(length))
+
+    @lru_cache(maxsize=64)  # noqa: B019  tasks live as long as the program
+    def stream(self, width: int, form: str = "natural") -> Stream:
+        self._check_stream(width, form)
+        strings, end = [], 0
+        for name, length in self.segments(width).items():
+            end += length
+            strings.append(written_before(name, end, length))
+        *first, (last, length) = self.outputs(width).items()
+        steps = {**dict(first), last: length + 1}
+        return of_number((width,), tuple(strings), {"$": 0, "&": width + 1}, width + 2, steps)
+
+    def training_width(self, numbers: str) -> int:
+        return self.digits_at(self.train_length)
+
+    def sampler(
+        self,
+        numbers: str,
+        width: int,
+        held_out: bool,
+        device: torch.device | str,
+        terms: int = 0,
+        shapes: str = "all",
+    ) -> StringSampler:
+        check_not_in_rows(terms, shapes)
+        if numbers not in STRING_NUMBERS or width != self.training_width(numbers):
+            raise ValueError(
+                f"expected 'even' or 'bucketed' numbers and a width of {self.training_width(numbers)} for {self.name}, "
+                f"whose strings have their own lengths, got {numbers!r} and {width}"
+            )
+        return StringSampler(self, held_out, device)
+
+    def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
+        strings = self.drawn(samples, length, seeded_generator(self, length, test_set))
+        return {test_set: (strings.flip(1),)}
+
+    def shaped(self, operands: Operands) -> Operands:
+        return operands
+
+    def widened(self, operands: Operands, width: int) -> Operands:
+        return operands
+
+    @property
+    def syntax(self) -> str:
+        """How a person writes an input."""
+        return "STRING"
+
+    def read(self, output: str) -> str:
+        return output.partition("&")[0][-self.answer_length :]

@@ -1,0 +1,148 @@
+"""Tasks on strings, and those of the Chomsky hierarchy's benchmark: inputs, labels against plain Python, a run."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abcnb import TrainingData, calibrate, evaluate, interpolate, retrain
+from abcnb.study.fitting import fit
+from abcnb.study.methods import experiment, has
+from abcnb.tasks.chomsky import CHOMSKY
+from abcnb.tasks.strings import LONGEST, StringTask
+from abcnb.tasks.task import FURTHER, TASKS, get_task, register
+from abcnb.tasks.tokens import decode
+
+STRINGS = [task.name for task in CHOMSKY if issubclass(task, StringTask)]
+NUMBERS = ["binary-addition", "binary-multiplication"]
+
+
+class Copy(StringTask):
+    name = "copy"
+    symbols = 10
+
+    def answer(self, string):
+        return string
+
+
+@pytest.fixture
+def copy():
+    register(Copy, FURTHER)
+    yield get_task("copy")
+    del FURTHER["copy"]
+
+
+def value(expression):
+    return eval("".join("+-*"[int(c) - 5] if c > "4" else c for c in expression)) % 5
+
+
+# The answer of each, from the input as text.
+ANSWERS = {
+    "even-pairs": lambda s: str((s.count("01") + s.count("10")) % 2),
+    "modular-arithmetic": lambda s: str(value(s)),
+    "parity-check": lambda s: str(s.count("1") % 2),
+    "cycle-navigation": lambda s: str((s.count("2") - s.count("0")) % 5),
+    "reverse-string": lambda s: s[::-1],
+    "duplicate-string": lambda s: s + s,
+    "missing-duplicate": lambda s: (s[len(s) // 2 :] + s[: len(s) // 2])[s.index("2")],
+    "odds-first": lambda s: s[1::2] + s[::2],
+    "binary-addition": lambda s: f"{sum(int(a, 2) for a in s.split('+')):b}",
+    "binary-multiplication": lambda s: f"{int(s.split('*')[0], 2) * int(s.split('*')[1], 2):b}",
+}
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(sorted(ANSWERS)), st.integers(3, 70))
+def test_answers_are_those_of_plain_python(name, length):
+    task = get_task(name)
+    for operands in task.cases("random", length, 9).values():
+        batch = task.batch(operands)
+        assert batch.stream.rows == batch.target.shape[1]
+        for source, target in zip(batch.source, batch.target, strict=True):
+            assert task.read(decode(target)) == ANSWERS[name](decode(source).strip("$&="))
+
+
+def test_there_is_an_answer_for_every_task_of_the_benchmark():
+    assert set(ANSWERS) == {task.name for task in CHOMSKY}
+    assert not set(ANSWERS) & set(TASKS)
+
+
+def test_working_is_written_before_the_answer():
+    task = get_task("modular-arithmetic")
+    batch = task.batch(task.parse("3746271"))  # 3 × 4 − 2 × 1
+    # Below numbers the term so far, 3, 12, −2 and −2; below operators the sum of the terms before, 0, 2 and 2; then 0.
+    assert decode(batch.target[0]) == "30223230&"
+    assert task.read("30223230&") == "0"
+
+
+@pytest.mark.parametrize("name", STRINGS)
+def test_strings_keep_their_lengths_and_every_length_is_trained_on(name):
+    task, generator, seen = get_task(name), torch.Generator().manual_seed(0), set()
+    data = TrainingData(name)
+    for _ in range(150):
+        batch = data.train(4, generator)
+        seen.add(batch.source.shape[1] - 2)
+    assert seen == {task.digits_at(n) for n in range(task.shortest, LONGEST + 1)}
+    (held_out,) = data.validation(8, generator)
+    assert held_out.source.shape[1] - 2 == data.width == task.digits_at(LONGEST)
+
+
+def test_symbols_are_even_and_begin_with_zero_too(copy):
+    (string,) = copy.cases("random", 9, 4000)["random"]
+    shares = torch.bincount(string.flatten(), minlength=10) / string.numel()
+    assert (shares - 0.1).abs().max() < 0.01 and string.shape == (4000, 9)
+    assert (copy.cases("random", 9, 4000)["random"][0] == string).all(), "the same for every model"
+
+
+def test_the_lengths_of_a_sum_are_those_of_the_benchmark():
+    """Its first number has 1 to L − 2 bits, evenly, and no number is 0."""
+    a, b = get_task("binary-addition").cases("random", 12, 6000)["random"]
+    assert a.shape == b.shape == (6000, 11) and a.any(1).all() and b.any(1).all()
+    assert not a[:, 10].any() and not b[:, 10].any()
+    bits = (a * torch.arange(1, 12)).max(1).values
+    assert bits.max() == 10 and 0.04 < (bits == 10).float().mean() < 0.06  # half of a tenth lead with 1
+
+
+@pytest.mark.parametrize("text, output", [("2048", "2048&"), ("0", "0&")])
+def test_what_a_person_types_is_not_padded(copy, text, output):
+    batch = copy.batch(copy.parse(text))
+    assert (decode(batch.source[0]), decode(batch.target[0])) == (f"${text}&", output)
+    assert copy.read(output) == text
+
+
+@pytest.mark.parametrize("numbers, width", [("uniform", 0), ("even", 7), ("long", 12)])
+def test_other_numbers_and_widths_are_refused(numbers, width):
+    with pytest.raises(
+        ValueError, match="expected 'even' or 'bucketed' numbers and a width of 12 for reverse-string"
+    ):
+        TrainingData("reverse-string", numbers, width)
+
+
+def test_strings_have_no_lines_by_hand():
+    assert not any(has("reverse-string", method) for method in ("abs", "abs-cpi", "abc-paper"))
+    assert all(has("reverse-string", method) for method in ("vanilla", "abc", "rope"))
+
+
+def test_an_output_of_two_strings_has_two_kinds_of_steps():
+    stream = get_task("odds-first").stream(5)
+    assert stream.kinds == ("odds", "others")
+    assert stream.kind.tolist() == [0, 0, 1, 1, 1, 1] and stream.place.tolist() == [0, 1, 0, 1, 2, 3]
+    others = stream.segment("others")
+    assert others.tokens([torch.arange(3)]).tolist() == [10, 11, 12]  # $ 5 symbols & | start 2 odds
+
+
+@pytest.mark.parametrize("name", ["duplicate-string", "missing-duplicate"])
+def test_a_run_is_trained_and_tested(tmp_path, name):
+    run = fit(experiment(name, "abc", "smoke"), tmp_path, "cpu", progress=False)
+    assert run.evaluate(14, 30).samples == 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, line", [("reverse-string", "a[place]"), ("duplicate-string", "a[first-place]")])
+def test_the_line_is_found_and_strings_of_any_length_are_written(name, line):
+    data = TrainingData(name)
+    plain = interpolate(data, progress=False)
+    lines = calibrate(plain, data)
+    assert line in [str(found.line) for found in lines.found]
+    model = retrain(data, lines, progress=False)
+    assert all(score.correct == score.samples for score in evaluate(model, data, [3, 12, 50], 500))
