@@ -14,7 +14,7 @@ import typer
 from abcnb.machine.devices import pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.model.evaluation import evaluate_kinds, percent, wrong_by_step
-from abcnb.study import certificates, results, tables, views, why
+from abcnb.study import certificates, other_tasks, results, tables, views, why
 from abcnb.study.configurations import methods_page, resolved
 from abcnb.study.engines import open_engine
 from abcnb.study.experiments import RULE
@@ -386,6 +386,7 @@ def table_command(
     proved = certificates.read(reports)
     made = {readme: tables.overview(table, proved), long: tables.long_tables(table)}
     made |= {reports / "right_at_every_length.md": tables.markdown(certificates.table(proved))}
+    made |= {reports / "other_tasks.md": other_tasks.page(reports)}
     texts = {document: tables.with_table(text, document) for document, text in made.items()}
     texts |= {reports / "methods.md": methods_page()}  # all of them before the first is written
     for document, text in texts.items():

@@ -175,7 +175,7 @@ def test_the_tasks_and_the_scheme_of_the_page_on_adding_them_are_classes_that_wo
     for name, text in {"my_task": task, "string": string, "rows": in_rows, "two": f"{task}\n\n{two_back}"}.items():
         (tmp_path / f"{name}.py").write_text(text)
     found = get_task(f"{tmp_path}/string.py")
-    assert found.read(decode(found.batch(found.parse("2048")).target[0])) == "8402"
+    assert found.read(decode(found.batch(found.parse("2048")).target[0])) == "0482"
     found = get_task(f"{tmp_path}/my_task.py")
     assert found.read(decode(found.batch(found.parse("1000")).target[0])) == "999"
     assert ("a", (-2,)) in get_task(f"{tmp_path}/two.py:TwoBack").lines_by_hand["digits"]

@@ -19,6 +19,7 @@ PLACES = (
 LINES = LineBias("self", 4, PLACES)
 OTHER = LineBias("self", 4, PLACES[:2])
 IDS_OF = torch.stack([encode(text) for text in ("$12+34=64", "$99+07=60")])
+WHOLE = torch.cat([IDS_OF, torch.full((2, 1), IDS["&"])], 1)  # of training: no step reads the last token
 
 
 def llama(**more):
@@ -111,7 +112,7 @@ def test_generation_with_the_cache_writes_what_whole_passes_write(make, biases):
 def test_a_model_with_lines_is_trained_and_calibrated_attention_is_its_own():
     model = llama()
     eager = llama(attn_implementation="eager")
-    (found,) = average_attention(model, [IDS_OF, IDS_OF.flip(0)], RULE)
+    (found,) = average_attention(model, [WHOLE, WHOLE.flip(0)], RULE)
     with torch.no_grad():
         expected = eager(input_ids=IDS_OF, output_attentions=True).attentions
     torch.testing.assert_close(found.self_attention, torch.stack([layer.mean(0) for layer in expected]))
@@ -121,7 +122,7 @@ def test_a_model_with_lines_is_trained_and_calibrated_attention_is_its_own():
     model.train()
     model(input_ids=IDS_OF, labels=IDS_OF, attention_mask=torch.ones_like(IDS_OF)).loss.backward()
     assert model.model.layers[0].self_attn.q_proj.weight.grad.isfinite().all()
-    (again,) = average_attention(model, [IDS_OF], RULE)  # of the model with its lines, for a second calibration
+    (again,) = average_attention(model, [WHOLE], RULE)  # of the model with its lines, for a second calibration
     assert torch.equal(again.self_attention[0].sum(0) > 0, (dense_mask(bias, found.stream.columns()) == 0).any(0))
 
 
@@ -134,7 +135,7 @@ def test_prompts_that_differ_in_where_digits_stand_are_averaged_apart():
 def test_of_a_plain_model_only_the_prompt_is_apart():
     model = llama()
     attach(model, PromptApart(4), RULE, keep_positions=True)
-    (found,) = average_attention(model, [IDS_OF], RULE)
+    (found,) = average_attention(model, [WHOLE], RULE)
     seen = found.self_attention[0, 0] > 0
     assert torch.equal(seen[:6], torch.eye(9, dtype=torch.bool)[:6])
     assert torch.equal(seen[6:], torch.ones(9, 9, dtype=torch.bool).tril()[6:])
@@ -151,7 +152,7 @@ def test_what_would_ignore_the_lines_is_refused():
     with pytest.raises(ValueError, match="IgnoresMasks sees tokens that the mask closes"):
         attach(model, LINES, RULE)
     logits(model)  # and it is left as it was
-    with pytest.raises(ValueError, match=r"expected batches of .batch, tokens., got one of .9."):
+    with pytest.raises(ValueError, match=r"expected token ids of .batch, tokens., got .9."):
         average_attention(llama(), [IDS_OF[0]], RULE)
     for rule in (TokenRule([40, 41], IDS["="]), TokenRule([IDS["0"]], IDS["="])):
         with pytest.raises(ValueError, match="expected two digits or more, and ids below the 32 of the model"):
@@ -175,12 +176,20 @@ def test_what_would_ignore_the_lines_is_refused():
     attach(other, (LINES, OTHER), RULE)
     with pytest.raises(ValueError, match="expected one bias for all layers"):
         average_attention(other, [IDS_OF], RULE)
-    with pytest.raises(ValueError, match="without padding"):
-        logits(model, attention_mask=torch.tensor([[1] * 9, [0] + [1] * 8]))
+    with pytest.raises(
+        ValueError, match=r"padded on either side alone, .* got one with padding inside it, number 1"
+    ):
+        logits(model, attention_mask=torch.tensor([[1] * 9, [1, 0] + [1] * 7]))
+    with pytest.raises(ValueError, match=r"expected an attention mask of .2, 9., as the ids, got .2, 8."):
+        logits(model, attention_mask=torch.ones(2, 8))
+    with pytest.raises(ValueError, match=r"expected an attention mask of .batch, tokens., got one of your own"):
+        logits(model, attention_mask=torch.zeros(2, 1, 9, 9))
     with pytest.raises(ValueError, match="expected input_ids"):
         model(inputs_embeds=torch.zeros(1, 3, 32))
-    with pytest.raises(ValueError, match="to end with token"):
+    with pytest.raises(ValueError, match="whose prompts end with token 24, got one without one, number 0"):
         logits(model, encode("$12")[None])
+    with pytest.raises(ValueError, match="expected digits in every prompt, got none in number 0"):
+        logits(model, encode("$=12")[None])
 
 
 def test_attention_that_is_not_plain_is_refused_where_each_layer_has_lines_of_its_own():
@@ -221,17 +230,15 @@ def test_a_cache_that_does_not_keep_every_token_is_refused():
     attach(model, LINES, RULE)
     with pytest.raises(ValueError, match="got a static one: leave cache_implementation out"):
         model.generate(IDS_OF[:, :7], max_new_tokens=4, cache_implementation="static", pad_token_id=IDS["@"])
+
+
+def test_lines_lead_beyond_a_window_of_the_models_own():
     sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     config = transformers.MistralConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, sliding_window=8)
     model = transformers.MistralForCausalLM(config).eval()
     attach(model, LINES, RULE)
     write = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": IDS["@"], "eos_token_id": None}
-    with pytest.raises(ValueError, match=r"expected a cache that keeps every token, got one of the last 8"):
-        model.generate(IDS_OF[:, :7], **write)
-    kept, uncached = (
-        model.generate(IDS_OF[:, :7], **write, **more)
-        for more in ({"past_key_values": transformers.DynamicCache()}, {"use_cache": False})
-    )
+    kept, uncached = (model.generate(IDS_OF[:, :7], **write, use_cache=cached) for cached in (True, False))
     assert torch.equal(kept, uncached)
 
 

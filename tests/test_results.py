@@ -157,8 +157,9 @@ def test_every_committed_number_can_be_asked_for_by_name_and_by_a_sweep():
         for wanted in read_sweep(spec).experiments:
             asked |= {wanted.digest} | ({wanted.interpolation.digest} if wanted.interpolation else set())
     folder = REPOSITORY / "reports/results"
-    files = {folder / "accuracy.csv": SCORES, folder / "development.csv": SCORES}
-    files |= {results.learning_file(scores): VALIDATIONS for scores in files}
+    files = {folder / f"{name}.csv": SCORES for name in results.FILES}
+    for scores in tuple(files):
+        files |= results.beside(scores)
     files |= {folder / "certificates.csv": CERTIFICATES}
     assert {file for file in files if file.exists()} == set(folder.glob("*.csv")) - {folder / "why.csv"}
     for file, content in files.items():

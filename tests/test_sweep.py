@@ -58,7 +58,10 @@ def test_what_two_blocks_ask_for_is_run_once(tmp_path):
         ("grid = [1]\n", "as tables"),
         ("lengths = [0]\n" + GRID, "at least 1"),
         ("hard_samples = -1\n" + GRID, "hard_samples of at least 0"),
-        ('results = "elsewhere"\n' + GRID, "results = 'accuracy' or 'development' in .*, got 'elsewhere'"),
+        (
+            'results = "elsewhere"\n' + GRID,
+            "results among accuracy, development, other-tasks in .*, got 'elsewhere'",
+        ),
         ("test = 3\n" + GRID, r"expected \[\[test\]\] as tables"),
         (GRID + '[[test]]\nset = "odd"\n', r"a set among .*padded in .* of \[\[test\]\] number 1, got 'odd'"),
         (GRID + '[[test]]\nset = ["hard"]\nlengths = [3]\nsamples = 9\n', r"a set among .*got \['hard'\]"),

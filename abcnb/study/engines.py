@@ -48,7 +48,7 @@ class Job:
         if not is_usable(self.experiment, self.runs, self.fresh):
             return []
         try:
-            results.learning_rows(run)  # what is recorded beside them
+            _ = results.learning_rows(run), results.line_rows(run)  # what is recorded beside them
             scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests]
             usable = [(name, s) for name, s in scores if s and not (self.fresh and s.code != fingerprint())]
             return [results.row(run, name, score) for name, score in usable]

@@ -2,8 +2,10 @@
 
 accuracy.csv       scores: one row per (task, method, preset, seed, settings, test set, length)
 learning.csv       validations: one row per validation of the runs behind them
+lines.csv          lines that the rule found: one row per line of the runs behind them
 certificates.csv   what came of certifying models (`certificates`)
-development.csv, development-learning.csv   the same of development seeds, which no published table shows
+other-tasks.csv    scores of tasks that no method was chosen on (`other_tasks`)
+development.csv    those of development seeds, which no published table shows
 """
 
 from collections.abc import Sequence
@@ -18,9 +20,9 @@ from pandas.api.types import is_numeric_dtype
 from abcnb.machine.files import write_atomically
 from abcnb.model.evaluation import Score
 from abcnb.study.cost import training_flops
-from abcnb.study.experiments import Experiment
+from abcnb.study.experiments import RULE, Experiment
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import Run
+from abcnb.study.runs import ATTENTION, Run
 from abcnb.tasks.testsets import sample_count
 
 COLUMNS = [
@@ -34,7 +36,7 @@ LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
 LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code", "date"]
 TEXTS = dict.fromkeys(  # all other columns are numbers
     ("task", "method", "preset", "test_set", "device", "position", "train_numbers", "form", "hardware", "run",
-     "settings", "code", "date", "worst_kind", "worst_percent", "outcome"), str,
+     "settings", "code", "date", "worst_kind", "worst_percent", "outcome", "attention", "kind", "line"), str,
 )  # fmt: skip
 
 
@@ -48,15 +50,21 @@ class Content:
 
 SCORES = Content(COLUMNS, [*NAMES, "test_set", "length"])
 VALIDATIONS = Content(LEARNING_COLUMNS, [*NAMES, "step"])
+FOUND_LINES = Content(
+    [*NAMES, "run", "attention", "kind", "line", "share", "layer", "head", "code", "date"],
+    [*NAMES, "attention", "kind", "line"],
+)
 CERTIFIED = ["pruned", "lines", "windows", "margin", "rounding", "outcome", "seconds", "hardware", "code", "date"]
 CERTIFICATES = Content([*NAMES, "run", *CERTIFIED], [*NAMES, "pruned"])
 CORRECT = "correct"  # the outcome of a certificate that holds
-TABLES, DEVELOPMENT = "accuracy", "development"  # the files of scores, without .csv
+TABLES, DEVELOPMENT, OTHER = FILES = "accuracy", "development", "other-tasks"  # the files of scores, without .csv
 
 
-def learning_file(scores: Path) -> Path:
-    """The file of the validations behind a file of scores."""
-    return scores.with_name("learning.csv" if scores.stem == TABLES else f"{scores.stem}-learning.csv")
+def beside(scores: Path) -> dict[Path, Content]:
+    """The files of validations and of lines behind a file of scores."""
+    prefix = "" if scores.stem == TABLES else f"{scores.stem}-"
+    named = {"learning": VALIDATIONS, "lines": FOUND_LINES}
+    return {scores.with_name(f"{prefix}{name}.csv"): content for name, content in named.items()}
 
 
 def row(run: Run, test_set: str, score: Score) -> dict:
@@ -103,6 +111,15 @@ def learning_rows(run: Run) -> list[dict]:
     ]
 
 
+def line_rows(run: Run) -> list[dict]:
+    """The rows of lines.csv: the lines that the rule found for a run; none where it keeps no attention."""
+    if run.experiment.bias not in RULE or not (run.folder / ATTENTION).exists():
+        return []
+    known = {"run": run.experiment.digest, "code": run.code, "date": run.metrics.get("date", "")}
+    found = run.calibration().table.rename(columns={"step": "kind"}).round({"share": 4}).to_dict("records")
+    return [names(run.experiment) | known | line for line in found]
+
+
 def read(file: Path, content: Content = SCORES) -> pd.DataFrame:
     """The rows so far; empty where there is no file, and refused where it is damaged or of other columns."""
     columns = content.columns
@@ -136,7 +153,7 @@ def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
     with locked(file):
         new = pd.DataFrame(rows, columns=content.columns)
         old = read(file, content)
-        if content is VALIDATIONS:  # a run's validations are of one training
+        if content in (VALIDATIONS, FOUND_LINES):  # a run's validations, and lines, are of one training
             old = old[~old["run"].isin(new["run"])]
         table = pd.concat([old, new], ignore_index=True) if len(old) else new
         table = table[table["run"] == table.groupby(NAMES)["run"].transform("last")]

@@ -41,7 +41,7 @@ def run_all(
 
     Args:
         wanted: the experiments; one that another builds on is done before that other starts.
-        runs, csv: where runs and scores go; the validations go into the file beside it (`results.learning_file`).
+        runs, csv: where runs and scores go; validations and lines go into files beside it (`results.beside`).
         tests: (test set, length, samples) of every evaluation of each.
         engine: what runs them; stopped at the end.
         device: `auto`, `cpu` or `cuda`.
@@ -60,7 +60,8 @@ def run_all(
     try:
         check_writable(csv.parent)  # what cannot take the results is refused before there are any
         results.read(csv)
-        results.read(results.learning_file(csv), results.VALIDATIONS)
+        for file, content in results.beside(csv).items():
+            results.read(file, content)
         measured = {job: job.known() for job in jobs}
         known = {job: rows for job, rows in measured.items() if len(rows) == len(tests)}
         if known:
@@ -124,8 +125,11 @@ def _next(waiting: list[Job], running: list[Job]) -> Job | None:
 def _record(csv: Path, measured: dict[Job, list[dict]]) -> None:
     results.record(csv, [row for rows in measured.values() for row in rows])
     runs = [Run(job.runs / job.experiment.digest, job.experiment) for job in measured]
-    validations = [row for run in runs for row in results.learning_rows(run)]
-    results.record(results.learning_file(csv), validations, results.VALIDATIONS)
+    for (file, content), rows_of in zip(
+        results.beside(csv).items(), (results.learning_rows, results.line_rows), strict=True
+    ):
+        if rows := [row for run in runs for row in rows_of(run)]:
+            results.record(file, rows, content)
 
 
 def _line(end: Ended) -> str:

@@ -4,7 +4,7 @@ lengths = [6, 10, 15, 20, 60]        # digits; optional, as is what follows
 samples = 10_000                     # of the random test set, a length
 hard_samples = 1000                  # of the hard one; 0 leaves it out
 results = "development"              # rows go to results/development.csv instead of accuracy.csv, for seeds by which
-                                     # something is still chosen; no published table shows them
+                                     # something is still chosen; no published table shows them; or "other-tasks"
 
 [[test]]                             # any number of blocks, all optional: a further test set, or further lengths
 set = "unequal"                      # random, hard, unequal or padded
@@ -29,7 +29,7 @@ from typing import Any
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
 from abcnb.study.published import LENGTHS
-from abcnb.study.results import DEVELOPMENT, TABLES
+from abcnb.study.results import FILES, TABLES
 from abcnb.study.runs import evaluations_of
 from abcnb.study.settings import with_settings
 from abcnb.tasks.testsets import HARD_SAMPLES, TEST_SETS
@@ -62,8 +62,8 @@ def read_sweep(file: Path) -> Sweep:
     } | content
     _check_sizes(content, str(file))
     _check(content, "hard_samples", lambda n: _whole_numbers([n], 0), "hard_samples of at least 0", str(file))
-    known = f"results = {TABLES!r} or {DEVELOPMENT!r}"
-    _check(content, "results", lambda name: name in (TABLES, DEVELOPMENT), known, str(file))
+    known = f"results among {', '.join(FILES)}"
+    _check(content, "results", lambda name: name in FILES, known, str(file))
     tests = evaluations_of(content["lengths"], content["samples"], content["hard_samples"])
     for block, where in _blocks(content, "test", file):
         _check_keys(block, ("set", "lengths", "samples"), where)

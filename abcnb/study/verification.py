@@ -19,7 +19,7 @@ from abcnb.study.runs import METRICS, load_run, write_json
 from abcnb.tasks.testsets import HARD_SAMPLES
 
 CELLS = [(name, length) for name in ("random", "hard") for length in (3, 6, 12, 60)]  # 3 is a depth of lists
-FILES = (results.TABLES, results.DEVELOPMENT)
+FILES = results.FILES
 TOLERANCE = 5e-4
 
 
@@ -61,7 +61,7 @@ def stamp_rows(reports: Path) -> int:
     code, count = fingerprint(), 0
     for name in FILES:
         scores = reports / "results" / f"{name}.csv"
-        files = {scores: results.SCORES, results.learning_file(scores): results.VALIDATIONS}
+        files = {scores: results.SCORES} | results.beside(scores)
         for file, content in ((file, content) for file, content in files.items() if file.exists()):
             with results.locked(file):
                 table = results.read(file, content).assign(code=code)

@@ -5,31 +5,45 @@ Works from transformers 4.56 on (`make oldest` tests that one).
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from abcnb.lines.calibration import AveragedAttention
+from abcnb.lines.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
 from abcnb.lines.line import LineBias
-from abcnb.yours.pytorch import PromptApart, TokenRule, averaged, dense_mask, stream_of_prompt
+from abcnb.yours.pytorch import Laid, PromptApart, TokenRule, alike, averaged, batch_mask, stream_of_prompt
 
 _ATTACHED = "_abcnb_lines"
-_FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which prompt
+_FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which sequences
 _NAME = "abcnb-lines"  # of an attention and of its mask: registered under two names, causality would be lost
 
 
+Batch = torch.Tensor | Mapping[str, torch.Tensor]
+
+
+def calibrate(model: nn.Module, batches: Iterable[Batch], rule: TokenRule, tau: float = TAU) -> Calibration:
+    """The lines that a trained decoder's attention follows, by the one rule; `.biases(heads)` deals them to a new one.
+
+    Args:
+        model, batches, rule: as of `average_attention`.
+        tau: the least share of a line.
+
+    Raises:
+        ValueError: as `average_attention` and `calibrate_attention`.
+    """
+    return calibrate_attention(average_attention(model, batches, rule), tau)
+
+
 @torch.no_grad()
-def average_attention(
-    model: nn.Module, batches: Sequence[torch.Tensor], rule: TokenRule
-) -> list[AveragedAttention]:
-    """A Hugging Face decoder's attention on its own training sequences, averaged over the batches of each shape.
+def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRule) -> list[AveragedAttention]:
+    """A Hugging Face decoder's attention on its own training sequences, averaged over the sequences of each shape.
 
     Args:
         model: a trained decoder; it runs under `eager`, which alone returns weights, and is put back afterwards.
-        batches: token ids, each [batch, tokens], prompt and output without the last token, which no step of training
-            reads.
+        batches: of training: token ids, [batch, tokens], or what a data collator makes, with `input_ids` and perhaps
+            `attention_mask`; of any lengths, padded on either side.
         rule: what the tokens are.
 
     Returns:
@@ -37,7 +51,7 @@ def average_attention(
 
     Raises:
         ValueError: the model returns no attention weights, or has a bias of its own in each layer, or a batch is not
-            [batch, tokens].
+            [batch, tokens], or none.
     """
     if model.config._attn_implementation == _NAME:
         raise ValueError("expected one bias for all layers, since eager attention takes no more: detach() first")
@@ -46,15 +60,19 @@ def average_attention(
     model.eval()
     sums: dict[tuple, list] = {}
     try:
-        for ids in batches:
-            if ids.dim() != 2:
-                raise ValueError(f"expected batches of [batch, tokens], got one of {list(ids.shape)}")
-            stream = rule.stream(ids)
-            weights = model(input_ids=ids, output_attentions=True, use_cache=False).attentions
+        for batch in batches:
+            given = {"input_ids": batch} if isinstance(batch, torch.Tensor) else batch
+            given = {k: given[k].to(model.device) for k in ("input_ids", "attention_mask") if k in given}
+            sequences = rule.sequences(given["input_ids"], given.get("attention_mask"))
+            weights = model(**given, output_attentions=True, use_cache=False).attentions
             if not weights or any(layer is None for layer in weights):
                 raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
-            known = sums.setdefault((rule.prompt(ids), len(stream)), [stream.to("cpu"), 0.0, 0])
-            known[1], known[2] = known[1] + averaged(weights, stream).self_attention, known[2] + 1
+            for laid, rows in alike(sequences).items():
+                own = slice(laid.start, laid.end - 1)  # no step of training reads the last token
+                stream = stream_of_prompt(laid.prompt, laid.end - laid.start - 1)
+                average = averaged([layer[rows][..., own, own] for layer in weights], stream).self_attention
+                known = sums.setdefault((laid.prompt, len(stream)), [stream, 0.0, 0])
+                known[1], known[2] = known[1] + len(rows) * average, known[2] + len(rows)
     finally:
         model.set_attn_implementation(before)
         model.train(was_training)
@@ -70,9 +88,8 @@ def attach(
     """Give a Hugging Face decoder lines: from now on its attention sees the tokens on them and nothing else.
 
     A row of the prompt, and a step whose lines lead nowhere, sees the first token: let sequences begin with a token of
-    their own. Training, evaluation and `generate` go on as before, on batches of sequences of one shape without padding
-    and with a cache that keeps every token. The lines are not part of the model's saved weights: keep them with
-    `LineBias.save`.
+    their own. Training, evaluation and `generate` go on as before, on batches of any lengths, padded on either side
+    (for `generate` on the left). The lines are not part of the model's saved weights: keep them with `LineBias.save`.
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
@@ -161,9 +178,10 @@ class Attached:
         keep_positions: bool,
     ):
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
-        self.prompt: tuple[bool, ...] = ()
+        self.sequences: list[Laid] = []
         self.masks: list[torch.Tensor] = []
         self.before = model.config._attn_implementation
+        self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         self.hooks = [
             model.register_forward_pre_hook(self._prepare, with_kwargs=True),
             model.register_forward_hook(self._remember),
@@ -197,37 +215,47 @@ class Attached:
             raise ValueError(
                 "expected a cache that grows with the text, got a static one: leave cache_implementation out"
             )
-        if given is not None and (given.dim() != 2 or not bool(given.all())):
-            raise ValueError(
-                "expected sequences of one shape without padding, and no mask of your own beside the lines "
-                "(generate() takes every token that is pad_token_id for padding: give it another id)"
-            )
+        if given is not None and given.dim() != 2:
+            raise ValueError("expected an attention mask of [batch, tokens], got one of your own beside the lines")
         seen = int(past.get_seq_length()) if past is not None else 0
-        window = getattr(model.config, "sliding_window", None)
-        if window and seen + ids.shape[1] > window and any(getattr(past, "is_sliding", ())):
-            raise ValueError(
-                f"expected a cache that keeps every token, got one of the last {window}: pass "
-                "past_key_values=DynamicCache() or use_cache=False"
-            )
+        tokens = seen + ids.shape[1]
         if not seen:
-            self.prompt = self.rule.prompt(ids)
+            self.sequences = self.rule.sequences(ids, given)
         else:
-            filled, self.prompt = getattr(past, _FILLED, (None, ()))
-            if filled is not self:
+            filled, before = getattr(past, _FILLED, (None, []))
+            if filled is not self or len(before) != len(ids):
                 raise ValueError("expected a cache that was filled with these lines attached, got one of before")
-        stream = stream_of_prompt(self.prompt, seen + ids.shape[1]).to(ids.device)
-        rows = torch.arange(seen, len(stream), device=ids.device)
-        self.masks = [dense_mask(bias, stream.columns(), rows, dtype=model.dtype)[None] for bias in self.biases]
+            if any(laid.end != seen for laid in before):
+                raise ValueError("expected prompts padded on the left to go on from, got some padded on the right")
+            self.sequences = [laid._replace(end=tokens) for laid in before]
+        where = {"tokens": tokens, "first": seen, "dtype": model.dtype, "device": ids.device}
+        self.masks = [batch_mask(bias, self.sequences, **where) for bias in self.biases]
         changed = {"input_ids": ids, "attention_mask": self.masks[0].expand(len(ids), -1, -1, -1)}
         if not self.keep_positions:
             changed["position_ids"] = torch.zeros_like(ids)
+        elif kwargs.get("position_ids") is None and self.takes_positions:
+            starts = torch.tensor([[laid.start] for laid in self.sequences], device=ids.device)
+            changed["position_ids"] = (torch.arange(seen, tokens, device=ids.device) - starts).clamp(min=0)
+        if not seen and self._forgets(past, kwargs.get("use_cache")):
+            from transformers import DynamicCache
+
+            changed["past_key_values"] = DynamicCache()
         return (), kwargs | changed
 
+    def _forgets(self, cache: object, wanted: bool | None) -> bool:
+        """Whether the model would keep the last tokens of a window alone, beyond which lines lead."""
+        if cache is not None:
+            return any(getattr(cache, "is_sliding", ()))
+        config = self.model.config
+        return bool(getattr(config, "sliding_window", None)) and bool(
+            config.use_cache if wanted is None else wanted
+        )
+
     def _remember(self, model: nn.Module, args: tuple, output: object) -> None:
-        """After each forward pass: whose prompt its cache holds, since several may be in use by turns."""
+        """After each forward pass: whose prompts its cache holds, since several may be in use by turns."""
         for part in output if isinstance(output, tuple) else output.values():
             if hasattr(part, "get_seq_length"):
-                setattr(part, _FILLED, (self, self.prompt))
+                setattr(part, _FILLED, (self, self.sequences))
 
 
 def _register() -> None:

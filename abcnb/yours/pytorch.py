@@ -8,12 +8,13 @@
 Decoders of Hugging Face transformers: `hugging_face`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -56,6 +57,54 @@ class TokenRule:
         """
         return stream_of_prompt(self.prompt(ids), ids.shape[-1]).to(ids.device)
 
+    @classmethod
+    def of_tokenizer(cls, tokenizer: "Callable", digits: str = "0123456789", prompt_end: str = "=") -> "TokenRule":
+        """The rule of a tokenizer that has `convert_tokens_to_ids`, as those of transformers have.
+
+        Raises:
+            ValueError: a digit, or the prompt's end, is no token of its own.
+        """
+        ids = [tokenizer.convert_tokens_to_ids(token) for token in (*digits, prompt_end)]
+        unknown = getattr(tokenizer, "unk_token_id", None)
+        missing = [t for t, i in zip((*digits, prompt_end), ids, strict=True) if i is None or i == unknown]
+        if missing:
+            raise ValueError(f"expected a token for each of {digits} and {prompt_end!r}, got none for {missing}")
+        return cls(tuple(ids[:-1]), ids[-1])
+
+    def sequences(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> list["Laid"]:
+        """Where the sequence of each row of a batch lies, and which tokens of its prompt are digits.
+
+        Args:
+            ids: [batch, tokens], padded on either side.
+            mask: [batch, tokens], 1 where a token is one of the sequence; None: everywhere.
+
+        Raises:
+            ValueError: ids that are not [batch, tokens], a sequence with padding inside it, without an end of its
+                prompt, or without digits.
+        """
+        if ids.dim() != 2:
+            raise ValueError(f"expected token ids of [batch, tokens], got {list(ids.shape)}")
+        mask = torch.ones_like(ids) if mask is None else mask
+        if mask.shape != ids.shape:
+            raise ValueError(
+                f"expected an attention mask of {list(ids.shape)}, as the ids, got {list(mask.shape)}"
+            )
+        digits = torch.isin(ids, torch.tensor(self.digits, device=ids.device)).tolist()
+        ends, seen, found = (ids == self.prompt_end).tolist(), mask.bool().tolist(), []
+        for number, (is_digit, is_end, real) in enumerate(zip(digits, ends, seen, strict=True)):
+            start, end = (real.index(True), len(real) - real[::-1].index(True)) if any(real) else (0, 0)
+            if not all(real[start:end]) or True not in is_end[start:end]:
+                wrong = "with padding inside it" if True in is_end[start:end] else "without one"
+                raise ValueError(
+                    f"expected sequences padded on either side alone, whose prompts end with token {self.prompt_end}, "
+                    f"got one {wrong}, number {number} of the batch"
+                )
+            prompt = tuple(is_digit[start : is_end.index(True, start) + 1])
+            if True not in prompt:
+                raise ValueError(f"expected digits in every prompt, got none in number {number} of the batch")
+            found.append(Laid(start, end, prompt))
+        return found
+
     def source(self, ids: torch.Tensor, steps: int) -> Stream:
         """The coordinates of an encoder's source, [columns] or [batch, columns], which has no `prompt_end`.
 
@@ -88,6 +137,26 @@ class TokenRule:
                 "zeros, and make one batch per length"
             )
         return tuple(is_digit[0].tolist())
+
+
+class Laid(NamedTuple):
+    """Where a sequence lies in its row of a padded batch: from token `start` to before `end`.
+
+    Attributes:
+        prompt: which tokens of its prompt are digits, the prompt's end included.
+    """
+
+    start: int
+    end: int
+    prompt: tuple[bool, ...]
+
+
+def alike(sequences: Sequence[Laid]) -> dict[Laid, list[int]]:
+    """The rows of a batch by how their sequences lie."""
+    rows: dict[Laid, list[int]] = {}
+    for row, laid in enumerate(sequences):
+        rows.setdefault(laid, []).append(row)
+    return rows
 
 
 @lru_cache(maxsize=256)
@@ -216,6 +285,43 @@ def dense_mask(
     rows = _rows(bias, columns) if rows is None else rows
     mask = bias(rows, columns).clamp(min=torch.finfo(dtype).min).to(dtype)
     return mask if batch is None else mask.repeat(batch, 1, 1)
+
+
+def batch_mask(
+    bias: Bias,
+    sequences: Sequence[Laid],
+    tokens: int,
+    first: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> torch.Tensor:
+    """Lines of self-attention as an additive mask of a padded batch: those of each sequence are its own.
+
+    Args:
+        bias: the lines.
+        sequences: how each lies in the batch (`TokenRule.sequences`).
+        tokens: of the batch, padding included.
+        first: the first row; those before it are in a cache.
+        dtype, device: of the model's attention.
+
+    Returns:
+        [batch, heads, rows, tokens], or [1, heads, rows, tokens] where all sequences lie alike. A row of padding sees
+        itself, which nothing reads.
+    """
+    groups = alike(sequences)
+    closed = torch.finfo(dtype).min
+    mask = torch.full((len(sequences), bias.heads, tokens - first, tokens), closed, dtype=dtype, device=device)
+    if len(groups) == 1 and next(iter(groups))[:2] == (0, tokens):
+        mask = mask[:1]
+    for laid, numbers in groups.items():
+        rows = torch.arange(max(first, laid.start), laid.end, device=device)
+        stream = stream_of_prompt(laid.prompt, laid.end - laid.start).to(device)
+        own = dense_mask(bias, stream.columns(), rows - laid.start, dtype=dtype)
+        here = torch.tensor(numbers[: len(mask)], device=device)
+        mask[here, :, int(rows[0]) - first : laid.end - first, laid.start : laid.end] = own if len(rows) else 0
+        for row in (*range(first, laid.start), *range(max(first, laid.end), tokens)):
+            mask[here, :, row - first, row] = 0
+    return mask
 
 
 def _rows(bias: Bias, columns: Columns) -> torch.Tensor:

@@ -1,0 +1,111 @@
+"""Tasks that no method was chosen on, as one table: what is written, what is right, which lines were found.
+
+Source of the published scores: Delétang et al., Neural Networks and the Chomsky Hierarchy, ICLR 2023, Table 2, for a
+Transformer with the best of five position encodings and the best of ten seeds; sections 5.1 and 5.4 say which tasks
+networks with a memory solve. Only numbers that could be checked against a copy of the text, or a paper that repeats
+them, are here.
+"""
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from abcnb.model.evaluation import percent
+from abcnb.study import results, views
+from abcnb.study.tables import made_with, markdown
+from abcnb.tasks.chomsky import CHOMSKY
+from abcnb.tasks.strings import LONGEST
+from abcnb.tasks.task import FURTHER, Task, get_task
+
+FACTORS = (1, 2, 4, 10)  # lengths of the tests, in training lengths
+SCORED = range(41, 501)  # the lengths over which the benchmark averages
+SOLVED = 90  # percent, the benchmark's bar
+TRANSFORMER = {
+    "even-pairs": 96.4,
+    "modular-arithmetic": 24.2,
+    "parity-check": 52.0,
+    "cycle-navigation": 61.9,
+    "reverse-string": 62.3,
+    "duplicate-string": 52.8,
+    "odds-first": 52.8,
+    "binary-addition": 54.3,
+    "binary-multiplication": 52.2,
+}
+SHOWN = 3  # lines of each task
+
+
+def read(reports: Path) -> pd.DataFrame:
+    """The scores so far."""
+    return results.read(reports / "results" / f"{results.OTHER}.csv")
+
+
+def lines(reports: Path) -> pd.DataFrame:
+    """The lines found so far."""
+    file = next(
+        f for f in results.beside(reports / "results" / f"{results.OTHER}.csv") if f.stem.endswith("lines")
+    )
+    return results.read(file, results.FOUND_LINES)
+
+
+def written(task: Task) -> str:
+    """What a task is, in its own words."""
+    return inspect.getdoc(type(task)).split("\n\n")[0].replace("\n", " ").rstrip(".")
+
+
+def lengths() -> list[int]:
+    """The lengths of the tests: multiples of the training length."""
+    return [factor * LONGEST for factor in FACTORS]
+
+
+def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """One row for each task: its plain model and `abc` by length, the benchmark's score, lines; *not run* elsewhere.
+
+    The score is the exact match averaged over those of the benchmark's lengths that were tested. The benchmark's own
+    counts right tokens of the answer, and is at least as high.
+    """
+    rows = []
+    for name in names:
+        mine = scores[scores["task"] == name].assign(exact=views.exact_match)
+        row = {"task": name, "what is written": written(get_task(name))}
+        row |= {"seeds": mine["seed"].nunique()}
+        for method in ("vanilla", "abc"):
+            of_method = mine[mine["method"] == method]
+            cells = [views.cell(of_method["exact"][of_method["length"] == n], None) for n in lengths()]
+            row[f"`{method}`"] = "not run" if set(cells) == {"not run"} else " / ".join(cells)
+        if name in {task.name for task in CHOMSKY}:
+            long = mine[(mine["method"] == "abc") & mine["length"].isin(SCORED)]
+            row["41 to 500"] = views.cell(long.groupby("seed")["exact"].mean(), None)
+            row["their Transformer"] = TRANSFORMER.get(name, "not checked")
+        row["lines"] = _lines(found[found["task"] == name])
+        rows.append(row)
+    return pd.DataFrame(rows).fillna("")
+
+
+def _lines(found: pd.DataFrame) -> str:
+    if found.empty:
+        return "not run"
+    first = found[found["seed"] == found["seed"].min()].sort_values("share", ascending=False, kind="stable")
+    some = ", ".join(f"{row.line} {row.share:.2f}" for row in first[:SHOWN].itertuples())
+    counts = found.groupby("seed").size()
+    most = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+    return f"{most}: {some}"
+
+
+def page(reports: Path) -> str:
+    """Both tables as Markdown: the benchmark's tasks, and further ones."""
+    scores, found = read(reports), lines(reports)
+    benchmark = [task.name for task in CHOMSKY]
+    solved = scores[(scores["method"] == "abc") & scores["length"].isin(SCORED)].assign(exact=views.exact_match)
+    means = solved.groupby(["task", "seed"])["exact"].mean().groupby("task").min()
+    parts = [
+        made_with(scores),
+        f"Solved by the benchmark's measure, on every seed: {(means >= SOLVED).sum()} of its fifteen tasks; the lowest "
+        f"score of these is {percent(means[means >= SOLVED].min())}%."
+        if len(means)
+        else "",
+        markdown(table(scores, found, benchmark)),
+        markdown(table(scores, found, [name for name in FURTHER if name not in benchmark])),
+    ]
+    return "\n\n".join(filter(None, parts))

@@ -1,0 +1,192 @@
+"""Padded batches of mixed lengths in decoders of many families: the numbers of one sequence at a time."""
+
+import pytest
+import torch
+
+from abcnb.lines.line import Line, LineBias
+from abcnb.tasks.tokens import IDS, encode
+from abcnb.yours.hugging_face import attach, average_attention, calibrate
+from abcnb.yours.pytorch import PromptApart, TokenRule, batch_mask, dense_mask, stream_of_prompt
+
+transformers = pytest.importorskip("transformers")
+
+RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
+HEADS = 4
+LINES = LineBias(
+    "self",
+    HEADS,
+    (
+        Line(0, "digits", "a", ("place",), (0,)),
+        Line(1, "digits", "b", ("place",), (-1,)),
+        Line(2, "digits", "digits", ("place",), (-1,)),
+        Line(3, "digits", "token 0"),
+    ),
+)
+TEXTS = ("$1+2=3&", "$12+34=640&", "$123+7=031&", "$12+34=46&", "$9+45=45&")
+PROMPTS = tuple(text[: text.index("=") + 1] for text in TEXTS)
+SIZES = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": HEADS}
+GROUPED = {"num_key_value_heads": 2, "intermediate_size": 64}
+FAMILIES = {
+    "Llama": GROUPED,
+    "Mistral": GROUPED | {"sliding_window": 8},
+    "Qwen2": GROUPED,
+    "Qwen3": GROUPED | {"head_dim": 8},
+    "Gemma2": GROUPED | {"head_dim": 8, "sliding_window": 8},
+    "Gemma3Text": GROUPED | {"head_dim": 8, "sliding_window": 8},
+    "Phi": {"intermediate_size": 64},
+    "GPTNeoX": {"intermediate_size": 64},
+    "GPT2": {},
+    "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 1},
+}
+
+
+def model_of(family, **more):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**SIZES, **FAMILIES[family], **more)
+    name = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}.get(family, f"{family}ForCausalLM")
+    return getattr(transformers, name)(config).eval()
+
+
+def padded(texts, side="right"):
+    ids = [encode(text) for text in texts]
+    longest = max(map(len, ids))
+    rows, mask = torch.full((len(ids), longest), IDS["@"]), torch.zeros(len(ids), longest, dtype=torch.long)
+    for number, own in enumerate(ids):
+        here = slice(0, len(own)) if side == "right" else slice(longest - len(own), longest)
+        rows[number, here], mask[number, here] = own, 1
+    return rows, mask
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_padded_batch_has_the_numbers_of_one_sequence_at_a_time(family, side):
+    model = model_of(family)
+    attach(model, LINES, RULE)
+    ids, mask = padded(TEXTS, side)
+    with torch.no_grad():
+        together = model(input_ids=ids, attention_mask=mask).logits
+        for number, text in enumerate(TEXTS):
+            alone = model(input_ids=encode(text)[None]).logits[0]
+            torch.testing.assert_close(together[number][mask[number] == 1], alone, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT2", "Qwen3"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_so_it_has_where_layers_have_lines_of_their_own_and_positions_are_kept(family, side):
+    model = model_of(family)
+    attach(model, (PromptApart(HEADS), LINES), RULE, keep_positions=True)
+    ids, mask = padded(TEXTS, side)
+    with torch.no_grad():
+        together = model(input_ids=ids, attention_mask=mask).logits
+        for number, text in enumerate(TEXTS):
+            alone = model(input_ids=encode(text)[None]).logits[0]
+            torch.testing.assert_close(together[number][mask[number] == 1], alone, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generation_from_prompts_of_several_lengths_writes_what_each_would_write_alone(family, keep):
+    model = model_of(family)
+    attach(model, LINES, RULE, keep_positions=keep)
+    write = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": IDS["@"], "eos_token_id": None}
+    ids, mask = padded(PROMPTS, "left")
+    together = model.generate(ids, attention_mask=mask, **write)[:, ids.shape[1] :]
+    for number, prompt in enumerate(PROMPTS):
+        alone = model.generate(encode(prompt)[None], **write)[0, len(prompt) :]
+        assert torch.equal(together[number], alone), prompt
+
+
+def test_beams_keep_the_lines_of_their_prompts():
+    model = model_of("Llama")
+    attach(model, LINES, RULE)
+    write = {
+        "max_new_tokens": 5,
+        "num_beams": 3,
+        "do_sample": False,
+        "pad_token_id": IDS["@"],
+        "eos_token_id": None,
+    }
+    ids, mask = padded(PROMPTS, "left")
+    together = model.generate(ids, attention_mask=mask, **write)[:, ids.shape[1] :]
+    for number, prompt in enumerate(PROMPTS):
+        assert torch.equal(together[number], model.generate(encode(prompt)[None], **write)[0, len(prompt) :]), (
+            prompt
+        )
+
+
+def test_generation_cannot_go_on_from_prompts_padded_on_the_right():
+    model = model_of("Llama")
+    attach(model, LINES, RULE)
+    ids, mask = padded(PROMPTS, "right")
+    with pytest.raises(ValueError, match="expected prompts padded on the left to go on from"):
+        model.generate(ids, attention_mask=mask, max_new_tokens=3, pad_token_id=IDS["@"])
+
+
+def test_the_gradient_of_a_padded_batch_is_that_of_its_sequences():
+    model = model_of("Llama")
+    attach(model, LINES, RULE)
+    ids, mask = padded(TEXTS)
+    labels = ids.masked_fill(mask == 0, -100)
+    model(input_ids=ids, attention_mask=mask, labels=labels).loss.backward()
+    together, count = model.lm_head.weight.grad.clone(), int((labels[:, 1:] != -100).sum())
+    model.zero_grad()
+    for text in TEXTS:
+        own = encode(text)[None]
+        (model(input_ids=own, labels=own).loss * (own.shape[1] - 1) / count).backward()
+    torch.testing.assert_close(model.lm_head.weight.grad, together, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_batch_mask_is_the_masks_of_its_sequences_and_rows_of_padding_see_themselves(side):
+    ids, mask = padded(TEXTS, side)
+    sequences = RULE.sequences(ids, mask)
+    found = batch_mask(LINES, sequences, ids.shape[1])
+    assert found.shape == (len(TEXTS), HEADS, ids.shape[1], ids.shape[1])
+    for number, laid in enumerate(sequences):
+        own = slice(laid.start, laid.end)
+        alone = dense_mask(LINES, stream_of_prompt(laid.prompt, laid.end - laid.start).columns())
+        assert torch.equal(found[number][:, own, own], alone)
+        seen = found[number] == 0
+        padding = mask[number] == 0
+        assert torch.equal(
+            seen[:, padding], torch.eye(len(padding), dtype=torch.bool)[padding].expand(HEADS, -1, -1)
+        )
+        assert not seen[:, own][..., padding].any()
+    alike = [RULE.sequences(ids)[1]] * 3
+    assert batch_mask(LINES, alike, ids.shape[1]).shape[0] == 1, "sequences of one shape share one mask"
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_attention_of_a_padded_batch_is_averaged_by_shape(side):
+    model = model_of("Llama")
+    attach(model, PromptApart(HEADS), RULE)  # without positions of its own, which padding would shift
+    ids, mask = padded(TEXTS, side)
+    found = average_attention(model, [{"input_ids": ids, "attention_mask": mask, "labels": ids}], RULE)
+    alone = average_attention(model, [encode(text)[None] for text in TEXTS], RULE)
+    assert [one.stream.shape for one in found] == [one.stream.shape for one in alone] == [
+        (1, 1), (2, 2), (3, 1), (2, 2), (1, 2)
+    ]  # fmt: skip
+    for one, other in zip(found, alone, strict=True):
+        torch.testing.assert_close(one.self_attention, other.self_attention, atol=1e-5, rtol=1e-4)
+
+
+def test_calibration_is_one_call():
+    model = model_of("Llama")
+    ids, mask = padded(TEXTS[:4])
+    lines = calibrate(model, [{"input_ids": ids, "attention_mask": mask}], RULE, tau=0.05)
+    assert lines.biases(HEADS).self_biases[0].heads == HEADS
+    assert {"step", "line", "share"} <= set(lines.table.columns) and "digits" in str(lines)
+
+
+class Tokenizer:
+    unk_token_id = 3
+
+    def convert_tokens_to_ids(self, token):
+        return IDS.get(token, self.unk_token_id) if token != "9" else None
+
+
+def test_a_rule_is_made_from_a_tokenizer():
+    rule = TokenRule.of_tokenizer(Tokenizer(), digits="01245678")
+    assert rule == TokenRule([IDS[d] for d in "01245678"], IDS["="])
+    with pytest.raises(ValueError, match=r"expected a token for each of 89 and '=', got none for .'9'."):
+        TokenRule.of_tokenizer(Tokenizer(), digits="89")
