@@ -5,7 +5,7 @@ import torch
 
 from abcnb.lines.line import Line, LineBias
 from abcnb.tasks.tokens import IDS, encode
-from abcnb.yours.hugging_face import attach, average_attention, calibrate
+from abcnb.yours.hugging_face import attach, attach_saved, average_attention, calibrate
 from abcnb.yours.pytorch import PromptApart, TokenRule, batch_mask, dense_mask, stream_of_prompt
 
 transformers = pytest.importorskip("transformers")
@@ -190,3 +190,34 @@ def test_a_rule_is_made_from_a_tokenizer():
     assert rule == TokenRule([IDS[d] for d in "01245678"], IDS["="])
     with pytest.raises(ValueError, match=r"expected a token for each of 89 and '=', got none for .'9'."):
         TokenRule.of_tokenizer(Tokenizer(), digits="89")
+
+
+@pytest.mark.parametrize("biases", [LINES, (PromptApart(HEADS), LINES)], ids=["for all", "per layer"])
+def test_lines_are_saved_with_the_weights_and_attached_again_in_one_call(tmp_path, biases):
+    model = model_of("Llama")
+    attach(model, biases, RULE, keep_positions=True)
+    ids, mask = padded(TEXTS)
+    with torch.no_grad():
+        expected = model(input_ids=ids, attention_mask=mask).logits
+    model.save_pretrained(tmp_path)
+    again = transformers.LlamaForCausalLM.from_pretrained(tmp_path).eval()
+    lines = attach_saved(again, tmp_path)
+    assert lines.biases == (biases if isinstance(biases, tuple) else (biases,)) and lines.keep_positions
+    with torch.no_grad():
+        torch.testing.assert_close(again(input_ids=ids, attention_mask=mask).logits, expected)
+    lines.detach()
+    assert set(again.state_dict()) == set(model_of("Llama").state_dict()), "and taken away without a trace"
+
+
+def test_weights_of_other_lines_are_refused(tmp_path):
+    model, other = model_of("Llama"), model_of("Llama")
+    attach(model, LINES, RULE)
+    attach(other, PromptApart(HEADS), RULE)
+    with pytest.raises(
+        (ValueError, RuntimeError), match=r"abcnb_lines|expected weights that were trained with these"
+    ):
+        model.load_state_dict(other.state_dict())
+    other.save_pretrained(tmp_path / "apart")
+    model_of("Llama").save_pretrained(tmp_path / "plain")
+    with pytest.raises(ValueError, match=r"expected weights that were saved with lines, .* in .*plain, got none"):
+        attach_saved(model_of("Llama"), tmp_path / "plain")

@@ -169,10 +169,22 @@ class LineBias:
         bias.scatter_(2, torch.where(found < 0, total, found), 0.0)
         return bias[..., :total] if len(columns) == total else bias[..., columns.index]
 
+    def as_dict(self) -> dict:
+        """What JSON can hold of it."""
+        return asdict(self) | {"lines": [line._asdict() for line in self.lines]}
+
+    @staticmethod
+    def of_dict(content: dict) -> "LineBias":
+        """The bias of what `as_dict` returned, or JSON made of it."""
+        lines = [
+            Line(**line | {"follows": tuple(line["follows"]), "offset": tuple(line["offset"])})
+            for line in content["lines"]
+        ]
+        return LineBias(content["attention"], content["heads"], tuple(lines))
+
     def save(self, file: Path | str) -> None:
         """Write the lines as JSON."""
-        content = asdict(self) | {"lines": [line._asdict() for line in self.lines]}
-        Path(file).write_text(json.dumps(content, indent=1) + "\n")
+        Path(file).write_text(json.dumps(self.as_dict(), indent=1) + "\n")
 
     @staticmethod
     def load(file: Path | str) -> "LineBias":
@@ -183,12 +195,7 @@ class LineBias:
             OSError: it cannot be read.
         """
         try:
-            content = json.loads(Path(file).read_text())
-            lines = [
-                Line(**line | {"follows": tuple(line["follows"]), "offset": tuple(line["offset"])})
-                for line in content["lines"]
-            ]
-            return LineBias(content["attention"], content["heads"], tuple(lines))
+            return LineBias.of_dict(json.loads(Path(file).read_text()))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"expected the lines of a LineBias as JSON in {file}, got: {error}") from error
 

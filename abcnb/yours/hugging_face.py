@@ -5,10 +5,14 @@ Works from transformers 4.56 on (`make oldest` tests that one).
 """
 
 import inspect
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 from torch import nn
 
 from abcnb.lines.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
@@ -17,6 +21,7 @@ from abcnb.yours.pytorch import Laid, PromptApart, TokenRule, alike, averaged, b
 
 _ATTACHED = "_abcnb_lines"
 _FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which sequences
+_SAVED = "abcnb_lines"  # a buffer: the lines travel with the weights
 _NAME = "abcnb-lines"  # of an attention and of its mask: registered under two names, causality would be lost
 
 
@@ -89,7 +94,8 @@ def attach(
 
     A row of the prompt, and a step whose lines lead nowhere, sees the first token: let sequences begin with a token of
     their own. Training, evaluation and `generate` go on as before, on batches of any lengths, padded on either side
-    (for `generate` on the left). The lines are not part of the model's saved weights: keep them with `LineBias.save`.
+    (for `generate` on the left). The lines are saved with the model's weights (`attach_saved`), as a buffer, and a
+    checkpoint with other lines is refused.
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
@@ -149,6 +155,31 @@ def attach(
     return Attached(model, biases, rule, keep_positions)
 
 
+def attach_saved(model: nn.Module, folder: Path | str) -> "Attached":
+    """Attach the lines that `save_pretrained`, or a checkpoint of `Trainer`, saved with the weights in a folder.
+
+    Raises:
+        ValueError: the folder has no weights in safetensors, or they no lines.
+        OSError: it cannot be read.
+    """
+    for file in sorted(Path(folder).glob("*.safetensors")):
+        with safe_open(file, "pt") as weights:
+            if _SAVED in weights.keys():  # noqa: SIM118  it is no dict
+                content = json.loads(bytes(weights.get_tensor(_SAVED).tolist()))
+                break
+    else:
+        raise ValueError(f"expected weights that were saved with lines, as *.safetensors, in {folder}, got none")
+    biases = [PromptApart(b["heads"]) if set(b) == {"heads"} else LineBias.of_dict(b) for b in content["biases"]]
+    return attach(model, biases, TokenRule(**content["rule"]), content["keep_positions"])
+
+
+def _as_tensor(biases: Sequence[LineBias | PromptApart], rule: TokenRule, keep_positions: bool) -> torch.Tensor:
+    """What was attached, as the bytes of JSON."""
+    of_biases = [bias.as_dict() if isinstance(bias, LineBias) else asdict(bias) for bias in biases]
+    content = {"biases": of_biases, "rule": asdict(rule), "keep_positions": keep_positions}
+    return torch.tensor(list(json.dumps(content).encode()), dtype=torch.uint8)
+
+
 @torch.no_grad()
 def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None:
     """Without lines every row sees the first token alone, so the second may not change what the last one says."""
@@ -188,6 +219,9 @@ class Attached:
         ]
         for module in self._modules():
             setattr(module, _ATTACHED, self)
+        self.saved = _as_tensor(biases, rule, keep_positions)
+        model.register_buffer(_SAVED, self.saved.to(model.device))
+        self.hooks.append(model.register_load_state_dict_post_hook(self._check_loaded))
         if len(biases) > 1:
             _register()
             model.set_attn_implementation(_NAME)
@@ -203,7 +237,15 @@ class Attached:
             hook.remove()
         for module in self._modules():
             delattr(module, _ATTACHED)
+        delattr(self.model, _SAVED)
         self.model.set_attn_implementation(self.before)
+
+    def _check_loaded(self, model: nn.Module, keys: object) -> None:
+        """After weights were loaded: those of other lines would be used along these."""
+        if not torch.equal(getattr(model, _SAVED).cpu(), self.saved):
+            raise ValueError(
+                "expected weights that were trained with these lines, got some of others: attach_saved()"
+            )
 
     def _prepare(self, model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """Before each forward pass: the mask of the new tokens, and position 0 for all."""
