@@ -96,6 +96,41 @@ def test_generation_from_prompts_of_several_lengths_writes_what_each_would_write
         assert torch.equal(together[number], alone), prompt
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_positions_are_switched_off(family):
+    """What a step sees along its lines is the same at any distance."""
+    model = model_of(family)
+    attach(model, LINES, RULE)
+    with torch.no_grad():
+        near, far = (model(input_ids=encode(text)[None]).logits[0, -1] for text in ("$7+5=", "$00007+5="))
+    torch.testing.assert_close(near, far, atol=1e-5, rtol=1e-4)
+
+
+ALIBI = {
+    "Bloom": {"hidden_size": 32, "n_layer": 2, "n_head": HEADS},
+    "Falcon": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": HEADS, "alibi": True},
+    "Mpt": {"d_model": 32, "n_layers": 2, "n_heads": HEADS},
+}
+
+
+@pytest.mark.parametrize("family", ALIBI)
+def test_alibi_is_left_alone_where_it_decides_nothing_and_refused_where_it_needs_the_padding_mask(family):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(vocab_size=40, **ALIBI[family])
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    if family != "Falcon":
+        with pytest.raises(ValueError, match="so its positions cannot be switched off: pass keep_positions=True"):
+            attach(model, LINES, RULE)
+    if family != "Mpt":
+        with pytest.raises(ValueError, match=rf"takes a mask of .*, {family}ForCausalLM does not"):
+            attach(model, LINES, RULE, keep_positions=True)
+        return
+    attach(model, LINES, RULE, keep_positions=True)
+    with torch.no_grad():
+        near, far = (model(input_ids=encode(text)[None]).logits[0, -1] for text in ("$7+5=", "$00007+5="))
+    torch.testing.assert_close(near, far, atol=1e-5, rtol=1e-4)
+
+
 def test_beams_keep_the_lines_of_their_prompts():
     model = model_of("Llama")
     attach(model, LINES, RULE)

@@ -130,9 +130,14 @@ def attach(
     if any(bias.heads != config.num_attention_heads for bias in biases):
         raise ValueError(f"expected lines for {config.num_attention_heads} heads, got {[b.heads for b in biases]}")
     takes = inspect.signature(model.forward).parameters
-    missing = {"input_ids", "attention_mask", *(() if keep_positions else ("position_ids",))} - set(takes)
-    if missing:
+    if missing := {"input_ids", "attention_mask"} - set(takes):
         raise ValueError(f"expected a forward pass that takes {', '.join(sorted(missing))}, {name}'s does not")
+    if not keep_positions and "position_ids" not in takes:
+        raise ValueError(
+            f"expected a forward pass that takes position_ids, {name}'s does not, so its positions cannot be switched "
+            "off: pass keep_positions=True. Where each head has one line ALiBi then decides nothing, since a softmax "
+            "over one token is 1; other positions stay what they are beyond the longest training sequence"
+        )
     if config._attn_implementation not in ("eager", "sdpa"):
         raise ValueError(
             f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
@@ -189,6 +194,11 @@ def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None
     ids = torch.tensor([[digit, digit, end, digit], [digit, rule.digits[-1], end, digit]], device=model.device)
     try:
         one, other = model(input_ids=ids, use_cache=False)[0][:, -1].float()
+    except (ValueError, RuntimeError, IndexError, TypeError) as error:
+        raise ValueError(
+            f"expected a model that takes a mask of [batch, heads, rows, tokens], {type(model).__name__} does not "
+            f"({error}); some make ALiBi from the padding mask. Give lines to a model of another family"
+        ) from error
     finally:
         model.train(was_training)
     if not torch.allclose(one, other, atol=1e-4, rtol=1e-3):

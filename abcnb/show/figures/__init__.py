@@ -5,6 +5,7 @@ from abcnb.show.figures.accuracy import (
     accuracy_by_length,
     cost_and_accuracy,
     exact_match_by_shape,
+    exact_match_by_task,
     exact_match_by_told,
     learning_curves,
     number_lengths,

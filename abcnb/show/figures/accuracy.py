@@ -181,3 +181,26 @@ def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figur
     axis.set_title(title)
     axis.tick_params(rotation=0, length=0)
     return figure
+
+
+@themed
+def exact_match_by_task(table: pd.DataFrame, title: str) -> Figure:
+    """Percent exact match, the mean over seeds, of tasks (rows) by length (columns), one panel per method.
+
+    Args:
+        table: columns task, method, length, exact_match (percent); in the order in which tasks are shown.
+        title: above the panels.
+    """
+    methods, tasks = list(table["method"].unique()), list(table["task"].unique())
+    size = (3.4 + 3.2 * len(methods), 0.9 + 0.3 * len(tasks))
+    figure, axes = plt.subplots(1, len(methods), figsize=size, sharey=True, squeeze=False, layout="constrained")
+    for method, axis in zip(methods, axes[0], strict=True):
+        mine = table[table["method"] == method].pivot_table(index="task", columns="length", values="exact_match")
+        sns.heatmap(
+            mine.reindex(tasks), annot=True, fmt=".4g", vmin=0, vmax=100, cmap=COLOURMAP, linewidths=1, ax=axis,
+            annot_kws={"fontsize": 8}, cbar=False,
+        )  # fmt: skip
+        axis.set(title=method, xlabel="length", ylabel="")
+        axis.tick_params(rotation=0, length=0)
+    figure.suptitle(title)
+    return figure
