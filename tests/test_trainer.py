@@ -1,0 +1,88 @@
+"""Lines in a GPT-2 that `Trainer` of transformers trains: a script as a user would write it, and checkpoints."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from abcnb.lines.line import Line, LineBias
+from abcnb.tasks.tokens import IDS, encode
+from abcnb.yours.hugging_face import attach
+from abcnb.yours.pytorch import PromptApart, TokenRule
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+SCRIPT = Path(__file__).with_name("gpt2_with_trainer.py")
+
+
+def printed_by_the_script(folder, *steps):
+    command = [sys.executable, SCRIPT, folder, *steps]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_script_runs(tmp_path):
+    printed = printed_by_the_script(tmp_path, 2, 2, 0.03)
+    assert "share" in printed and printed.splitlines()[-1].startswith("60 digits: ")
+
+
+@pytest.mark.slow
+def test_the_script_is_right_at_sixty_digits(tmp_path):
+    """About five minutes on one thread."""
+    printed = printed_by_the_script(tmp_path, 1000, 800)
+    print(printed)
+    assert printed.splitlines()[-3:] == ["3 digits: 100%", "12 digits: 100%", "60 digits: 100%"]
+
+
+RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
+LINES = LineBias("self", 4, tuple(Line(head, "digits", "a", ("place",), (-head,)) for head in range(3)))
+PAIRS = [
+    (f"${n:0{1 + len(str(n))}}=", f"{n + 1:0{1 + len(str(n))}}"[::-1] + "&") for n in (3, 42, 199, 5, 77, 808)
+]
+
+
+def collate(samples):
+    ids = [encode(prompt + output) for prompt, output in samples]
+    pad = torch.nn.utils.rnn.pad_sequence
+    mask = pad([torch.ones_like(row) for row in ids], True)
+    ids = pad(ids, True, IDS["@"])
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+
+def gpt2():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+    )
+
+
+def trainer(model, folder, steps):
+    arguments = transformers.TrainingArguments(
+        str(folder), max_steps=steps, per_device_train_batch_size=3, save_steps=2, report_to=[], use_cpu=True,
+        disable_tqdm=True, lr_scheduler_type="constant", seed=0,
+    )  # fmt: skip
+    return transformers.Trainer(model, arguments, collate, PAIRS)
+
+
+def test_a_training_that_was_interrupted_goes_on_with_its_lines(tmp_path):
+    whole, begun, resumed = gpt2(), gpt2(), gpt2()
+    for model in (whole, begun, resumed):
+        attach(model, LINES, RULE)
+    trainer(whole, tmp_path / "whole", 4).train()
+    trainer(begun, tmp_path / "begun", 2).train()
+    trainer(resumed, tmp_path / "begun", 4).train(resume_from_checkpoint=str(tmp_path / "begun" / "checkpoint-2"))
+    for one, other in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_checkpoint_of_other_lines_is_refused(tmp_path):
+    begun, other = gpt2(), gpt2()
+    attach(begun, LINES, RULE)
+    attach(other, PromptApart(4), RULE)
+    trainer(begun, tmp_path, 2).train()
+    with pytest.raises((ValueError, RuntimeError), match=r"abcnb_lines|trained with these lines"):
+        trainer(other, tmp_path, 4).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
