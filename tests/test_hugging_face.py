@@ -186,8 +186,11 @@ def test_what_would_ignore_the_lines_is_refused():
         logits(model, attention_mask=torch.zeros(2, 1, 9, 9))
     with pytest.raises(ValueError, match="expected input_ids"):
         model(inputs_embeds=torch.zeros(1, 3, 32))
-    with pytest.raises(ValueError, match="whose prompts end with token 24, got one without one, number 0"):
+    with pytest.raises(ValueError, match="whose prompts end with token 24, got one with no such token, number 0"):
         logits(model, encode("$12")[None])
+    packed = transformers.DataCollatorWithFlattening()([{"input_ids": ids.tolist()} for ids in IDS_OF])
+    with pytest.raises(ValueError, match="expected one sequence in each row, got several packed into one"):
+        model(**packed)
     with pytest.raises(ValueError, match="expected digits in every prompt, got none in number 0"):
         logits(model, encode("$=12")[None])
 

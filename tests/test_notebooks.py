@@ -26,7 +26,11 @@ LIVE = (
     "10_your_own_model",
 )  # fmt: skip
 STORED = "05_abc"  # run with live training off; another test runs it with live training on
-STRICT = ("07_why_it_works", "08_results")  # read committed results alone: their outputs must come out again
+STRICT = (
+    "07_why_it_works",
+    "08_results",
+    "11_other_tasks",
+)  # read committed results alone: their outputs must come out again
 SMOKE = {"preset": "smoke", "samples": 20, "device": "cpu", "stored": False, "seeds": [0], "longest": 100}
 SMOKE |= {"tasks": ["addition", "parity"]}
 NONSENSE = {"task": "division", "tasks": "division", "preset": "huge"}

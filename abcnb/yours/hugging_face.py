@@ -1,6 +1,7 @@
 """Lines in decoders of Hugging Face transformers: their attention averaged, and lines attached to them.
 
-transformers is imported only where each layer gets lines of its own; all else goes through the model that is handed in.
+transformers is imported only where each layer gets lines of its own, or a cache has to be one that keeps every token;
+all else goes through the model that is handed in.
 Works from transformers 4.56 on (`make oldest` tests that one).
 """
 
@@ -269,6 +270,10 @@ class Attached:
             )
         if given is not None and given.dim() != 2:
             raise ValueError("expected an attention mask of [batch, tokens], got one of your own beside the lines")
+        places = kwargs.get("position_ids")
+        restarts = given is None and places is not None and bool((places[:, 1:] == 0).any())
+        if restarts or "cu_seq_lens_q" in kwargs:
+            raise ValueError("expected one sequence in each row, got several packed into one: pad them instead")
         seen = int(past.get_seq_length()) if past is not None else 0
         tokens = seen + ids.shape[1]
         if not seen:
@@ -285,7 +290,7 @@ class Attached:
         changed = {"input_ids": ids, "attention_mask": self.masks[0].expand(len(ids), -1, -1, -1)}
         if not self.keep_positions:
             changed["position_ids"] = torch.zeros_like(ids)
-        elif kwargs.get("position_ids") is None and self.takes_positions:
+        elif places is None and self.takes_positions:
             starts = torch.tensor([[laid.start] for laid in self.sequences], device=ids.device)
             changed["position_ids"] = (torch.arange(seen, tokens, device=ids.device) - starts).clamp(min=0)
         if not seen and self._forgets(past, kwargs.get("use_cache")):

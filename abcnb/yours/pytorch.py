@@ -94,10 +94,10 @@ class TokenRule:
         for number, (is_digit, is_end, real) in enumerate(zip(digits, ends, seen, strict=True)):
             start, end = (real.index(True), len(real) - real[::-1].index(True)) if any(real) else (0, 0)
             if not all(real[start:end]) or True not in is_end[start:end]:
-                wrong = "with padding inside it" if True in is_end[start:end] else "without one"
+                wrong = "padding inside it" if True in is_end[start:end] else "no such token"
                 raise ValueError(
                     f"expected sequences padded on either side alone, whose prompts end with token {self.prompt_end}, "
-                    f"got one {wrong}, number {number} of the batch"
+                    f"got one with {wrong}, number {number} of the batch"
                 )
             prompt = tuple(is_digit[start : is_end.index(True, start) + 1])
             if True not in prompt:
