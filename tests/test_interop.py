@@ -9,7 +9,7 @@ from abcnb.lines.coordinates import in_one
 from abcnb.lines.line import Line, LineBias, windows
 from abcnb.tasks.task import get_task
 from abcnb.tasks.tokens import IDS, encode
-from abcnb.yours.pytorch import TokenRule, averaged, dense_mask, flex, record_attention
+from abcnb.yours.pytorch import TokenRule, averaged, batch_mask, dense_mask, flex, record_attention
 
 RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
 LEAST = torch.finfo(torch.float32).min
@@ -197,3 +197,18 @@ def test_a_model_without_attention_records_nothing():
     told = "expected a model with nn.MultiheadAttention in it, got Linear"
     with pytest.raises(ValueError, match=told), record_attention(nn.Linear(2, 2)):
         pass
+
+
+def test_an_encoder_of_torch_takes_the_lines_of_every_sequence_of_a_padded_batch():
+    texts = ("$12+34=64", "$1+2=3", "$123+4=721")
+    ids = nn.utils.rnn.pad_sequence([encode(text) for text in texts], True, IDS["@"])
+    lines = LineBias("self", 4, tuple(Line(h, "digits", "ab"[h % 2], ("place",), (-(h // 2),)) for h in range(4)))
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, 0.0, batch_first=True)
+    encoder, embed = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), nn.Embedding(40, 16)
+    sequences = RULE.sequences(ids, (ids != IDS["@"]).long())
+    together = encoder(embed(ids), mask=batch_mask(lines, sequences, ids.shape[1]).flatten(0, 1))
+    for text, row in zip(texts, together, strict=True):
+        own = encode(text)[None]
+        mask = dense_mask(lines, RULE.stream(own).columns(), batch=1)
+        torch.testing.assert_close(row[: len(text)], encoder(embed(own), mask=mask)[0], atol=1e-5, rtol=1e-4)
