@@ -2,7 +2,10 @@
 
 import pytest
 
-from abcnb.show import cleaning, reports
+from abcnb.model.decoding import write_outputs
+from abcnb.show import cleaning, reports, try_page
+from abcnb.study.runs import load_run
+from abcnb.tasks.tokens import decode
 from tests.lab import CHROMIUM, panel_notebook, serve, start_panel
 
 pytestmark = [
@@ -126,3 +129,106 @@ def test_contents_are_open_beside_the_text_and_folded_above_it(report, open_page
         page, _ = open_page(width=width)
         page.goto(report.as_uri())
         assert page.get_by_role("link", name="The panel").is_visible() == open_
+
+
+# --- the page on which models add
+
+
+@pytest.fixture(scope="module")
+def adding(tmp_path_factory, repository):
+    """The page with the committed models."""
+    file = tmp_path_factory.mktemp("try") / "try.html"
+    file.write_text(try_page.try_page(repository / "reports"), encoding="utf-8")
+    return file
+
+
+def wait_until(page, fits):
+    """Asks again and again: the page's own policy forbids what `wait_for_function` would do there."""
+    for _ in range(100):
+        if fits():
+            return
+        page.wait_for_timeout(100)
+    pytest.fail("what was waited for did not come")
+
+
+def opened(open_page, adding, **size):
+    page, complaints = open_page(offline=True, **size)
+    page.goto(adding.as_uri())
+    wait_until(page, lambda: page.locator("#failed").inner_text())
+    return page, complaints
+
+
+def added(page, a, b):
+    page.locator("#a").fill(a)
+    page.locator("#b").fill(b)
+    page.get_by_role("button", name="Add").click()
+    done = "([a, b]) => state.a === a && state.b === b && state.steps.plain.length > state.width"
+    wait_until(page, lambda: page.evaluate(done, [a, b]))
+    return page.locator("#right").inner_text(), page.locator("#failed").inner_text()
+
+
+@pytest.mark.parametrize("name, lengths", [("lined", (3, 6, 12, 30, 60)), ("plain", (3, 6, 7, 9))])
+def test_the_page_writes_what_the_models_write(open_page, adding, repository, name, lengths):
+    """200 sums or more for each model, hard cases among them, to the last token."""
+    page, complaints = opened(open_page, adding)
+    run = load_run(repository / "reports" / "models" / getattr(try_page, name.upper()))
+    task, model, compared = run.experiment.get_task(), run.model(), 0
+    for length in lengths:
+        for test_set in ("random", "hard"):
+            for operands in task.cases(test_set, length, 30).values():
+                batch = task.batch(task.widened(operands, run.experiment.train_width))
+                texts = ["".join(map(str, number)) for a in operands for number in a.flip(1).tolist()]
+                pairs = [[text.lstrip("0") or "0" for text in pair] for pair in zip(*_halves(texts), strict=True)]
+                found = page.evaluate(
+                    "([name, pairs]) => pairs.map(([a, b]) => outputOf(name, a, b))", [name, pairs]
+                )
+                for mine, theirs, (a, b) in zip(found, write_outputs(model, batch), pairs, strict=True):
+                    compared += 1
+                    assert mine == decode(theirs)[: len(mine)], (a, b)
+    assert compared >= 200 and complaints == []
+
+
+def _halves(texts):
+    return texts[: len(texts) // 2], texts[len(texts) // 2 :]
+
+
+def test_a_long_sum_is_right_and_the_plain_model_is_not(open_page, adding):
+    page, complaints = opened(open_page, adding)
+    right, failed = added(page, "9" * 200, "1")
+    assert right == "All 201 digits are right." and "digits are wrong, the first at place" in failed
+    assert added(page, "999999", "1") == ("All 7 digits are right.",) * 2
+    page.locator("#a").fill("12x")
+    page.get_by_role("button", name="Add").click()
+    assert "expected digits, got “12x”" in page.locator("#told").inner_text()
+    assert complaints == []
+
+
+def test_a_line_that_is_taken_away_is_missed(open_page, adding):
+    page, _ = opened(open_page, adding)
+    chip = page.get_by_role("button", name="b[place] ")
+    chip.click()
+    wait_until(page, lambda: "wrong" in page.locator("#right").inner_text())
+    assert chip.get_attribute("aria-pressed") == "false"
+    chip.press("Enter")
+    wait_until(page, lambda: page.locator("#right").inner_text().startswith("All "))
+    page.locator("#tau").evaluate("(tau) => { tau.value = 0.8; tau.dispatchEvent(new Event('change')); }")
+    wait_until(page, lambda: "wrong" in page.locator("#right").inner_text())
+    assert page.locator("#share").inner_text().startswith("0.80: ")
+
+
+def test_the_step_moves_by_keyboard_and_by_itself_and_a_phone_shows_it(open_page, adding):
+    page, complaints = opened(open_page, adding, width=400, height=800)
+    step = page.get_by_role("slider", name="Step")
+    step.focus()
+    change_after(page, lambda: [page.locator("#at").inner_text()], lambda: page.keyboard.press("ArrowRight"))
+    play = page.get_by_role("button", name="Play")
+    change_after(page, lambda: [page.locator("#at").inner_text()], play.click)
+    page.get_by_role("button", name="Pause").click()
+    assert page.locator("#near td.now").first.is_visible() and page.locator("#near td.seen").count() >= 2
+    assert page.evaluate("document.documentElement.scrollWidth") == 400 and complaints == []
+
+
+def test_the_page_is_small_and_loads_nothing(adding):
+    text = adding.read_text(encoding="utf-8")
+    assert len(text.encode()) <= 3_000_000 and "default-src 'none'" in text
+    assert "http://" not in text and "https://" not in text

@@ -35,7 +35,7 @@ _DRAWN = re.compile(r"\bfigures\.(\w+)\(")
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HIGHLIGHTED = HtmlFormatter(nowrap=True)
 
-_templates = jinja2.Environment(
+templates = jinja2.Environment(
     loader=jinja2.PackageLoader("abcnb.show"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
 )
 
@@ -210,7 +210,7 @@ def report_page(
     cells = [_cell(cell, markdown) for cell in rest if cell["cell_type"] != "raw"]
     linked = [None, *(other if other in site.ready else None for other in site.names), None]
     place = site.names.index(name)
-    return _templates.get_template("report.html.j2").render(
+    return templates.get_template("report.html.j2").render(
         title=question(document)[0] or name,
         introduction=introduction,
         cells=cells,
@@ -223,7 +223,12 @@ def report_page(
 
 
 def index_page(
-    documents: dict[str, dict], site: Site, results: str, provenance: list[tuple[str, str]], figure: bytes = b""
+    documents: dict[str, dict],
+    site: Site,
+    results: str,
+    provenance: list[tuple[str, str]],
+    figure: bytes = b"",
+    addable: bool = False,
 ) -> str:
     """The page that lists the others.
 
@@ -233,6 +238,7 @@ def index_page(
         results: the headline table, as Markdown.
         provenance: what it was made with, as pairs of name and value.
         figure: a PNG above everything else; empty for none.
+        addable: there is a page on which models add (`try_page`).
 
     Raises:
         ValueError: a formula cannot be converted.
@@ -243,10 +249,11 @@ def index_page(
         title, asked = question(document)
         entry = {"name": name, "title": title or name, "question": markdown.html(asked)}
         entries.append(entry | {"ready": name in site.ready})
-    return _templates.get_template("index.html.j2").render(
+    return templates.get_template("index.html.j2").render(
         title="Six digits in training, sixty in the test",
         entries=entries,
         results=markdown.html(results),
         provenance=provenance,
         figure=base64.b64encode(figure).decode("ascii"),
+        addable=addable,
     )

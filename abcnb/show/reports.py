@@ -2,6 +2,7 @@
 
 <reports>/executed/<name>-<preset>.ipynb   as they ran; not committed
 <reports>/html/<name>.html, index.html     pages of the laptop preset; of another, in html-<preset>/
+<reports>/html/try.html                    two models that add in the browser
 """
 
 import ast
@@ -24,7 +25,7 @@ from traitlets.config import Config
 import abcnb
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import write_atomically
-from abcnb.show import pages
+from abcnb.show import pages, try_page
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
 from abcnb.study import certificates, results, tables
 from abcnb.study.fingerprint import fingerprint
@@ -181,7 +182,10 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
         text = f"Nothing is measured at preset {execution.preset} yet."
     documents, hero = {name: read(file) for name, file in files.items()}, execution.reports / "hero.png"
     figure = hero.read_bytes() if hero.exists() else b""
-    made["index"] = pages.index_page(documents, site, text, provenance(execution.device), figure)
+    addable = try_page.available(execution.reports)
+    if addable:
+        made["try"] = try_page.try_page(execution.reports)
+    made["index"] = pages.index_page(documents, site, text, provenance(execution.device), figure, addable)
     target.mkdir(parents=True, exist_ok=True)
     for name, page in made.items():
         write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page, encoding="utf-8"))

@@ -1,0 +1,68 @@
+"""The page on which a trained model adds in the browser: two committed models, and JavaScript that runs them.
+
+The weights are those of `reports/models`, in half precision as they are kept; what no computation reads is left out.
+"""
+
+import base64
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from abcnb.model.transformer import Transformer
+from abcnb.show.pages import templates
+from abcnb.study.runs import Run, load_run
+from abcnb.tasks.tokens import CHARACTERS
+
+LINED, PLAIN = "5a581757de78", "5fc0a29fb2ed"  # Addition by `abc` and by `vanilla`, seed 0
+FIRST = "93847561029384756102938475", "6152438899706152438899"  # what the page adds when it opens
+
+
+def available(reports: Path) -> bool:
+    """Whether a folder of reports has the models."""
+    return all((reports / "models" / name).is_dir() for name in (LINED, PLAIN))
+
+
+def _weights(model: Transformer) -> tuple[list[list], str]:
+    """Names and sizes of the parameters that are read, in order, and all of them as base64 of half precision."""
+    unread = ("query", "key", "norm_cross") if model.gathers else ()
+    named = [(name, p) for name, p in model.named_parameters() if not any(part in name for part in unread)]
+    values = torch.cat([p.detach().flatten() for _, p in named]).half().numpy()
+    packed = base64.b64encode(values.astype(np.dtype("<f2")).tobytes()).decode("ascii")
+    return [[name, p.numel()] for name, p in named], packed
+
+
+def _lines(run: Run, model: Transformer) -> list[dict]:
+    """Each line with its heads and share, strongest first."""
+    shares = {str(found.line): found.share for found in run.calibration().found}
+    lines: dict[str, dict] = {}
+    for bias in (*model.self_biases, *model.cross_biases):
+        for line in bias.lines:
+            known = {"segment": line.segment, "follows": list(line.follows), "offset": list(line.offset)}
+            known |= {"name": str(line), "attention": bias.attention, "share": round(shares[str(line)], 3)}
+            lines.setdefault(str(line), known | {"heads": []})["heads"].append(line.head)
+    return sorted(lines.values(), key=lambda line: -line["share"])
+
+
+def _described(run: Run) -> dict:
+    model = run.model()
+    names, weights = _weights(model)
+    found = {"d": model.config.d_model, "heads": model.config.heads, "layers": len(model.decoder)}
+    found |= {"vocabulary": model.head.out_features, "names": names, "weights": weights}
+    return found | {"lines": _lines(run, model) if model.gathers else []}
+
+
+def try_page(reports: Path) -> str:
+    """The page as HTML, which needs no network.
+
+    Raises:
+        ValueError: the models are not there.
+    """
+    if not available(reports):
+        raise ValueError(f"expected the models {LINED} and {PLAIN} in {reports / 'models'}")
+    lined, plain = (load_run(reports / "models" / name) for name in (LINED, PLAIN))
+    data = {"lined": _described(lined), "plain": _described(plain), "characters": CHARACTERS}
+    data |= {"width": lined.experiment.train_width, "first": FIRST, "tau": lined.experiment.tau}
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return templates.get_template("try.html.j2").render(title="Add in your browser", data=text)
