@@ -29,6 +29,10 @@ EQUAL = {
     "81a840aba424",
     "bba603f573c9",
     "3946f6c21893",
+    "88c3640cdb87",
+    "8075dc3b1eda",
+    "4fdefcddcc61",
+    "1598f8d39d60",
 }
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 
