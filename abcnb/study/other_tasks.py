@@ -17,7 +17,7 @@ from abcnb.study import results, views
 from abcnb.study.tables import markdown, ranges
 from abcnb.tasks.chomsky import CHOMSKY
 from abcnb.tasks.strings import LONGEST
-from abcnb.tasks.task import FURTHER, Task, get_task
+from abcnb.tasks.task import FURTHER, Task
 
 FACTORS = (1, 2, 4, 10)  # lengths of the tests, in training lengths
 SCORED = range(41, 501)  # the lengths over which the benchmark averages
@@ -85,7 +85,8 @@ def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str]) -> pd
 def _lines(found: pd.DataFrame) -> str:
     if found.empty:
         return "not run"
-    first = found[(found["seed"] == found["seed"].min()) & (found["attention"] == "cross")]
+    first = found[found["seed"] == found["seed"].min()]
+    first = first[first["attention"] == "cross"] if (first["attention"] == "cross").any() else first
     first = first[first["line"].str.contains("place|row")].sort_values("share", ascending=False, kind="stable")
     some = ", ".join(f"{row.line} {row.share:.2f}" for row in first[:SHOWN].itertuples())
     counts = found.groupby("seed").size()
@@ -97,16 +98,14 @@ def page(reports: Path) -> str:
     """Both tables as Markdown: the benchmark's tasks, and further ones."""
     scores, found = read(reports), lines(reports)
     benchmark = [task.name for task in CHOMSKY]
-    solved = scores[(scores["method"] == "abc") & scores["length"].isin(SCORED)].assign(exact=views.exact_match)
-    means = solved.groupby(["task", "seed"])["exact"].mean().groupby("task").min()
-    parts = [
-        f"Preset `laptop`, seeds {ranges(set(scores['seed']))}, at most {scores['samples'].max():,} samples per length, on "
-        f"{' or '.join(sorted(set(scores['hardware'])))}.",
+    long = scores[(scores["method"] == "abc") & scores["length"].isin(SCORED)].assign(exact=views.exact_match)
+    means = long.groupby(["task", "seed"])["exact"].mean().groupby("task").min()
+    hardware, most = " or ".join(sorted(set(scores["hardware"]))), scores["samples"].max()
+    made = f"Preset `laptop`, seeds {ranges(set(scores['seed']))}, at most {most:,} samples per length, on {hardware}."
+    solved = (
         f"Solved by the benchmark's measure, on every seed: {(means >= SOLVED).sum()} of its fifteen tasks; the lowest "
         f"score of these is {percent(means[means >= SOLVED].min())}%."
-        if len(means)
-        else "",
-        markdown(table(scores, found, benchmark)),
-        markdown(table(scores, found, [name for name in FURTHER if name not in benchmark])),
-    ]
-    return "\n\n".join(filter(None, parts))
+    )
+    further = [name for name in FURTHER if name not in benchmark]
+    tables = [markdown(table(scores, found, names)) for names in (benchmark, further)]
+    return "\n\n".join([made, *([solved] if len(means) else []), *tables])
