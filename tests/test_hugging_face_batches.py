@@ -1,5 +1,7 @@
 """Padded batches of mixed lengths in decoders of many families: the numbers of one sequence at a time."""
 
+import copy
+
 import pytest
 import torch
 
@@ -256,3 +258,89 @@ def test_weights_of_other_lines_are_refused(tmp_path):
     model_of("Llama").save_pretrained(tmp_path / "plain")
     with pytest.raises(ValueError, match=r"expected weights that were saved with lines, .* in .*plain, got none"):
         attach_saved(model_of("Llama"), tmp_path / "plain")
+
+
+def gradients(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+def test_lines_of_each_layers_own_are_those_of_the_pass_that_is_recomputed():
+    """Under gradient checkpointing a layer runs again in the backward pass, when the model has seen other inputs."""
+    found = []
+    for checkpointing in (False, True):
+        model = model_of("Llama").train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        attach(model, (LINES, PromptApart(HEADS)), RULE)
+        one, other = (encode(text)[None] for text in ("$12+34=64&", "$1+234=532&"))
+        loss = model(input_ids=one, labels=one).loss + model(input_ids=other, labels=other).loss
+        model(input_ids=other)
+        loss.backward()
+        found.append(gradients(model))
+    torch.testing.assert_close(*found, atol=1e-6, rtol=1e-4)
+
+
+def test_a_changed_attention_is_an_error_where_each_layer_has_lines_of_its_own():
+    plain = model_of("Llama")
+    model = transformers.LlamaForCausalLM(plain.config).eval()  # of the same config
+    apart = attach(plain, PromptApart(HEADS), RULE)
+    attach(model, (LINES, PromptApart(HEADS)), RULE)
+    apart.detach()
+    with pytest.raises(
+        ValueError, match=r"attention .* was changed since attach\(\), here or in a model with the same"
+    ):
+        model(input_ids=encode(TEXTS[0])[None])
+
+
+def test_models_that_mix_tokens_outside_their_attention_are_refused_however_little_they_do():
+    config = transformers.Lfm2Config(**SIZES, **GROUPED, layer_types=["conv", "full_attention"])
+    with pytest.raises(ValueError, match="Lfm2ForCausalLM sees tokens that the mask closes"):
+        attach(transformers.Lfm2ForCausalLM(config).eval(), LINES, RULE)
+
+
+def test_a_wrapper_whose_generate_goes_past_the_lines_is_refused():
+    peft = pytest.importorskip("peft")
+    wrapped = peft.get_peft_model(
+        model_of("Llama"), peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"])
+    )
+    with pytest.raises(ValueError, match=r"expected the model inside of Peft.*: attach to get_base_model\(\)"):
+        attach(wrapped, LINES, RULE, keep_positions=True)
+    attach(wrapped.get_base_model(), LINES, RULE)
+    ids = encode(PROMPTS[0])[None]
+    inner = model_of("Llama")
+    attach(inner, LINES, RULE)
+    write = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": IDS["@"], "eos_token_id": None}
+    assert torch.equal(wrapped.generate(input_ids=ids, **write), inner.generate(ids, **write))
+
+
+def test_packed_rows_are_refused_in_training():
+    model = model_of("Llama")
+    attach(model, LINES, RULE)
+    ids = encode(TEXTS[0] + TEXTS[1])[None]
+    with pytest.raises(ValueError, match="got several packed into number 0 of the batch"):
+        model(input_ids=ids, labels=ids)
+    with pytest.raises(ValueError, match="got several packed into number 0 of the batch"):
+        average_attention(model, [ids], RULE)
+
+
+def test_prompts_with_other_numbers_of_operands_are_not_calibrated_together():
+    with pytest.raises(ValueError, match="expected shapes with the same segments"):
+        calibrate(model_of("Llama"), [encode("$12=21&")[None], encode(TEXTS[1])[None]], RULE, tau=0.05)
+
+
+def test_modules_stay_in_the_mode_that_they_had():
+    model = model_of("Llama").train()
+    model.model.layers[0].eval()
+    average_attention(model, [encode(TEXTS[0])[None]], RULE)
+    attach(model, LINES, RULE)
+    assert model.training and not model.model.layers[0].training and model.model.layers[1].training
+
+
+def test_a_copied_cache_goes_on():
+    model, token = model_of("Llama"), torch.tensor([[IDS["5"]]])
+    attach(model, LINES, RULE)
+    with torch.no_grad():
+        cache = model(input_ids=encode(PROMPTS[1])[None], use_cache=True).past_key_values
+        expected = model(input_ids=torch.cat([encode(PROMPTS[1])[None], token], 1)).logits[:, -1]
+        found = model(input_ids=token, past_key_values=copy.deepcopy(cache)).logits[:, -1]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)

@@ -162,6 +162,10 @@ def lines_of_heads(
     ):
         raise ValueError("expected finite attention weights, got NaN or infinity; did the training diverge?")
     streams, found, pick = [shape.stream for shape in attention], [], pick or Sought.strongest
+    if len(names := {tuple(segment.name for segment in stream.segments) for stream in streams}) > 1:
+        raise ValueError(
+            f"expected shapes with the same segments, got {' and '.join(', '.join(some) for some in sorted(names))}"
+        )
     for step in streams[0].kinds:
         for crossing in (True, False) if streams[0].source else (False,):
             sought = Sought(streams, step, crossing)

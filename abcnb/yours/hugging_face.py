@@ -7,7 +7,9 @@ Works from transformers 4.56 on (`make oldest` tests that one).
 
 import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -61,27 +63,25 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
     """
     if model.config._attn_implementation == _NAME:
         raise ValueError("expected one bias for all layers, since eager attention takes no more: detach() first")
-    before, was_training = model.config._attn_implementation, model.training
+    before, sums = model.config._attn_implementation, {}
     model.set_attn_implementation("eager")
-    model.eval()
-    sums: dict[tuple, list] = {}
     try:
-        for batch in batches:
-            given = {"input_ids": batch} if isinstance(batch, torch.Tensor) else batch
-            given = {k: given[k].to(model.device) for k in ("input_ids", "attention_mask") if k in given}
-            sequences = rule.sequences(given["input_ids"], given.get("attention_mask"))
-            weights = model(**given, output_attentions=True, use_cache=False).attentions
-            if not weights or any(layer is None for layer in weights):
-                raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
-            for laid, rows in alike(sequences).items():
-                own = slice(laid.start, laid.end - 1)  # no step of training reads the last token
-                stream = stream_of_prompt(laid.prompt, laid.end - laid.start - 1)
-                average = averaged([layer[rows][..., own, own] for layer in weights], stream).self_attention
-                known = sums.setdefault((laid.prompt, len(stream)), [stream, 0.0, 0])
-                known[1], known[2] = known[1] + len(rows) * average, known[2] + len(rows)
+        with _evaluating(model):
+            for batch in batches:
+                given = {"input_ids": batch} if isinstance(batch, torch.Tensor) else batch
+                given = {k: given[k].to(model.device) for k in ("input_ids", "attention_mask") if k in given}
+                sequences = rule.sequences(given["input_ids"], given.get("attention_mask"), one_prompt=True)
+                weights = model(**given, output_attentions=True, use_cache=False).attentions
+                if not weights or any(layer is None for layer in weights):
+                    raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
+                for laid, rows in alike(sequences).items():
+                    own = slice(laid.start, laid.end - 1)  # no step of training reads the last token
+                    stream = stream_of_prompt(laid.prompt, laid.end - laid.start - 1)
+                    average = averaged([layer[rows][..., own, own] for layer in weights], stream).self_attention
+                    known = sums.setdefault((laid.prompt, len(stream)), [stream, 0.0, 0])
+                    known[1], known[2] = known[1] + len(rows) * average, known[2] + len(rows)
     finally:
         model.set_attn_implementation(before)
-        model.train(was_training)
     return [AveragedAttention(stream, total / count) for stream, total, count in sums.values()]
 
 
@@ -122,6 +122,10 @@ def attach(
     name, config = type(model).__name__, getattr(model, "config", None)
     if not hasattr(model, "set_attn_implementation") or not hasattr(config, "num_attention_heads"):
         raise ValueError(f"expected a Hugging Face decoder, got {name}; for another model take dense_mask")
+    if hasattr(model, "get_base_model"):  # of peft
+        raise ValueError(
+            f"expected the model inside of {name}, whose generate() goes past it: attach to get_base_model(), or before"
+        )
     if getattr(model, _ATTACHED, None) is not None:
         raise ValueError(f"expected a {name} without lines, got one that has some: detach() them first")
     if len(biases) not in (1, config.num_hidden_layers):
@@ -186,27 +190,43 @@ def _as_tensor(biases: Sequence[LineBias | PromptApart], rule: TokenRule, keep_p
     return torch.tensor(list(json.dumps(content).encode()), dtype=torch.uint8)
 
 
-@torch.no_grad()
 def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None:
-    """Without lines every row sees the first token alone, so the second may not change what the last one says."""
-    was_training = model.training
-    model.eval()
-    digit, end = rule.digits[0], rule.prompt_end
-    ids = torch.tensor([[digit, digit, end, digit], [digit, rule.digits[-1], end, digit]], device=model.device)
+    """Without lines every row sees the first token alone, so nothing of the second may reach what the last one says."""
+    padding = getattr(model.config, "pad_token_id", None)
+    digits, embedded = [token for token in rule.digits if token != padding], []  # its vector may be 0
+    ids = torch.tensor([[digits[0], digits[-1], rule.prompt_end, digits[0]]], device=model.device)
+    hook = model.get_input_embeddings().register_forward_hook(
+        lambda module, args, output: embedded.append(output.detach().requires_grad_()) or embedded[0]
+    )
     try:
-        one, other = model(input_ids=ids, use_cache=False)[0][:, -1].float()
+        with torch.enable_grad(), _evaluating(model):
+            said = model(input_ids=ids, use_cache=False)[0][0, -1].float()
+            weighted = (said * torch.linspace(1, 2, len(said), device=said.device)).sum()
+            (reached,) = torch.autograd.grad(weighted, embedded)
     except (ValueError, RuntimeError, IndexError, TypeError) as error:
         raise ValueError(
             f"expected a model that takes a mask of [batch, heads, rows, tokens], {type(model).__name__} does not "
             f"({error}); some make ALiBi from the padding mask. Give lines to a model of another family"
         ) from error
     finally:
-        model.train(was_training)
-    if not torch.allclose(one, other, atol=1e-4, rtol=1e-3):
+        hook.remove()
+    if bool(reached[0, 1].any()):
         raise ValueError(
             f"{type(model).__name__} sees tokens that the mask closes: it ignores attention_mask, or mixes tokens "
             "outside its attention, so lines would mean nothing"
         )
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode, after which every module is in the mode that it had."""
+    before = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
 
 
 class Attached:
@@ -221,7 +241,7 @@ class Attached:
     ):
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
         self.sequences: list[Laid] = []
-        self.masks: list[torch.Tensor] = []
+        self.token = uuid.uuid4().hex  # in caches, whose copies it stays in
         self.before = model.config._attn_implementation
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         self.hooks = [
@@ -258,8 +278,20 @@ class Attached:
                 "expected weights that were trained with these lines, got some of others: attach_saved()"
             )
 
+    @torch.compiler.disable
     def _prepare(self, model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Before each forward pass: the mask of the new tokens, and position 0 for all."""
+        """Before each forward pass: the mask of the new tokens, and position 0 for all.
+
+        Lines of each layer's own travel in the same argument, one layer's heads after another's.
+        """
+        if len(self.biases) > 1 and model.config._attn_implementation != _NAME:
+            raise ValueError(
+                f"expected the attention that lines of each layer's own need, got "
+                f"{model.config._attn_implementation!r}: it was changed since attach(), here or in a model with the "
+                "same config"
+            )
+        if getattr(model, "_is_replica", False):
+            raise ValueError("expected one model a process, got a replica of DataParallel: use one GPU, or DDP")
         ids = args[0] if args else kwargs.get("input_ids")
         given, past = kwargs.get("attention_mask"), kwargs.get("past_key_values")
         if ids is None or len(args) > 1:
@@ -277,17 +309,22 @@ class Attached:
         seen = int(past.get_seq_length()) if past is not None else 0
         tokens = seen + ids.shape[1]
         if not seen:
-            self.sequences = self.rule.sequences(ids, given)
+            self.sequences = self.rule.sequences(ids, given, model.training or kwargs.get("labels") is not None)
         else:
             filled, before = getattr(past, _FILLED, (None, []))
-            if filled is not self or len(before) != len(ids):
+            if filled != self.token or len(before) != len(ids):
                 raise ValueError("expected a cache that was filled with these lines attached, got one of before")
             if any(laid.end != seen for laid in before):
                 raise ValueError("expected prompts padded on the left to go on from, got some padded on the right")
             self.sequences = [laid._replace(end=tokens) for laid in before]
+        if self.keep_positions and not self.takes_positions and any(laid.start for laid in self.sequences):
+            raise ValueError(
+                f"expected sequences padded on the right, since {type(model).__name__} counts positions with the "
+                "padding"
+            )
         where = {"tokens": tokens, "first": seen, "dtype": model.dtype, "device": ids.device}
-        self.masks = [batch_mask(bias, self.sequences, **where) for bias in self.biases]
-        changed = {"input_ids": ids, "attention_mask": self.masks[0].expand(len(ids), -1, -1, -1)}
+        masks = torch.cat([batch_mask(bias, self.sequences, **where) for bias in self.biases], 1)
+        changed = {"input_ids": ids, "attention_mask": masks.expand(len(ids), -1, -1, -1)}
         if not self.keep_positions:
             changed["position_ids"] = torch.zeros_like(ids)
         elif places is None and self.takes_positions:
@@ -312,7 +349,7 @@ class Attached:
         """After each forward pass: whose prompts its cache holds, since several may be in use by turns."""
         for part in output if isinstance(output, tuple) else output.values():
             if hasattr(part, "get_seq_length"):
-                setattr(part, _FILLED, (self, self.sequences))
+                setattr(part, _FILLED, (self.token, self.sequences))
 
 
 def _register() -> None:
@@ -325,8 +362,7 @@ def _register() -> None:
 
 def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
     """Attention of one layer along its own lines, in the form that transformers asks for."""
-    lines = getattr(module, _ATTACHED, None)
-    if lines is None:
+    if getattr(module, _ATTACHED, None) is None:
         raise ValueError(
             f"expected lines for {type(module).__name__}, which has none: attach() gives them to a whole model"
         )
@@ -338,6 +374,6 @@ def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0
         )
     groups = query.shape[1] // key.shape[1]
     key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
-    mask = lines.masks[module.layer_idx]
+    mask = attention_mask.unflatten(1, (-1, query.shape[1]))[:, module.layer_idx]
     mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scaling)
     return mixed.transpose(1, 2).contiguous(), None

@@ -71,12 +71,15 @@ class TokenRule:
             raise ValueError(f"expected a token for each of {digits} and {prompt_end!r}, got none for {missing}")
         return cls(tuple(ids[:-1]), ids[-1])
 
-    def sequences(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> list["Laid"]:
+    def sequences(
+        self, ids: torch.Tensor, mask: torch.Tensor | None = None, one_prompt: bool = False
+    ) -> list["Laid"]:
         """Where the sequence of each row of a batch lies, and which tokens of its prompt are digits.
 
         Args:
             ids: [batch, tokens], padded on either side.
             mask: [batch, tokens], 1 where a token is one of the sequence; None: everywhere.
+            one_prompt: refuse a second end of a prompt, as in packed sequences.
 
         Raises:
             ValueError: ids that are not [batch, tokens], a sequence with padding inside it, without an end of its
@@ -98,6 +101,11 @@ class TokenRule:
                 raise ValueError(
                     f"expected sequences padded on either side alone, whose prompts end with token {self.prompt_end}, "
                     f"got one with {wrong}, number {number} of the batch"
+                )
+            if one_prompt and sum(is_end[start:end]) > 1:
+                raise ValueError(
+                    f"expected one sequence in each row, got several packed into number {number} of the batch: "
+                    "pad them instead"
                 )
             prompt = tuple(is_digit[start : is_end.index(True, start) + 1])
             if True not in prompt:
@@ -314,11 +322,13 @@ def batch_mask(
     if len(groups) == 1 and next(iter(groups))[:2] == (0, tokens):
         mask = mask[:1]
     for laid, numbers in groups.items():
-        rows = torch.arange(max(first, laid.start), laid.end, device=device)
-        stream = stream_of_prompt(laid.prompt, laid.end - laid.start).to(device)
-        own = dense_mask(bias, stream.columns(), rows - laid.start, dtype=dtype)
         here = torch.tensor(numbers[: len(mask)], device=device)
-        mask[here, :, int(rows[0]) - first : laid.end - first, laid.start : laid.end] = own if len(rows) else 0
+        start = max(first, laid.start)
+        if start < laid.end:
+            rows = torch.arange(start - laid.start, laid.end - laid.start, device=device)
+            stream = stream_of_prompt(laid.prompt, laid.end - laid.start).to(device)
+            own = dense_mask(bias, stream.columns(), rows, dtype=dtype)
+            mask[here, :, start - first : laid.end - first, laid.start : laid.end] = own
         for row in (*range(first, laid.start), *range(max(first, laid.end), tokens)):
             mask[here, :, row - first, row] = 0
     return mask
