@@ -1,5 +1,7 @@
 """A task in a file of one's own: found, kept with the run, refused where it cannot be, and tried."""
 
+import re
+
 import papermill
 import pytest
 import torch
@@ -130,3 +132,35 @@ def test_a_notebook_takes_the_file(file, tmp_path, repository):
     assert {"vanilla", "abc"} <= {run.method for run in runs} and {run.task for run in runs} == {
         full_name(str(file))
     }
+
+
+MISTAKES = {
+    "return 2 * a": "expected digits from 0 to 9 as the answers of double, got ",
+    "return propagate_carries(2 * a, self.base)[:, :-1]": "with 7 digits for an input of .7,., got 6: say otherwise",
+    "return propagate_carries(20 * a, self.base)": "expected results from 0 to 10..7 - 1",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_answers_that_cannot_be_written_are_refused_before_anything_is_trained(tmp_path, line):
+    file = tmp_path / "wrong.py"
+    file.write_text(DOUBLE.replace("return propagate_carries(2 * a, self.base)", line))
+    done = run_command("try", file, "--runs", tmp_path / "runs", "--preset", "smoke")
+    assert isinstance(done.exception, ValueError) and re.search(MISTAKES[line], str(done.exception))
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").glob("*/*.safetensors"))
+
+
+def test_a_task_without_an_answer_is_refused(tmp_path):
+    file = tmp_path / "none.py"
+    file.write_text("from abcnb.tasks.task import Task\n\n\nclass Nothing(Task):\n    name = 'nothing'\n")
+    with pytest.raises(ValueError, match=r"got the task 'nothing' does not define label\(\)"):
+        TrainingData(str(file))
+
+
+def test_a_string_with_a_symbol_that_it_does_not_have_is_refused(tmp_path):
+    file = tmp_path / "more.py"
+    text = "from abcnb.tasks.strings import StringTask\n\n\nclass More(StringTask):\n    name = 'more'\n"
+    file.write_text(text + "\n    def answer(self, string):\n        return string + 1\n")
+    with pytest.raises(ValueError, match="expected digits from 0 to 1 as the answers of more, got a larger one"):
+        for _ in range(9):
+            TrainingData(str(file))

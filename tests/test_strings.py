@@ -17,8 +17,8 @@ STRINGS = [task.name for task in CHOMSKY if issubclass(task, StringTask)]
 NUMBERS = ["binary-addition", "binary-multiplication"]
 
 
-class Copy(StringTask):
-    name = "copy"
+class Echo(StringTask):
+    name = "echo"
     symbols = 10
 
     def answer(self, string):
@@ -26,10 +26,10 @@ class Copy(StringTask):
 
 
 @pytest.fixture
-def copy():
-    register(Copy, FURTHER)
-    yield get_task("copy")
-    del FURTHER["copy"]
+def echo():
+    register(Echo, FURTHER)
+    yield get_task("echo")
+    del FURTHER["echo"]
 
 
 def value(expression):
@@ -87,11 +87,11 @@ def test_strings_keep_their_lengths_and_every_length_is_trained_on(name):
     assert held_out.source.shape[1] - 2 == data.width == task.digits_at(LONGEST)
 
 
-def test_symbols_are_even_and_begin_with_zero_too(copy):
-    (string,) = copy.cases("random", 9, 4000)["random"]
+def test_symbols_are_even_and_begin_with_zero_too(echo):
+    (string,) = echo.cases("random", 9, 4000)["random"]
     shares = torch.bincount(string.flatten(), minlength=10) / string.numel()
     assert (shares - 0.1).abs().max() < 0.01 and string.shape == (4000, 9)
-    assert (copy.cases("random", 9, 4000)["random"][0] == string).all(), "the same for every model"
+    assert (echo.cases("random", 9, 4000)["random"][0] == string).all(), "the same for every model"
 
 
 def test_the_lengths_of_a_sum_are_those_of_the_benchmark():
@@ -104,10 +104,10 @@ def test_the_lengths_of_a_sum_are_those_of_the_benchmark():
 
 
 @pytest.mark.parametrize("text, output", [("2048", "2048&"), ("0", "0&")])
-def test_what_a_person_types_is_not_padded(copy, text, output):
-    batch = copy.batch(copy.parse(text))
+def test_what_a_person_types_is_not_padded(echo, text, output):
+    batch = echo.batch(echo.parse(text))
     assert (decode(batch.source[0]), decode(batch.target[0])) == (f"${text}&", output)
-    assert copy.read(output) == text
+    assert echo.read(output) == text
 
 
 @pytest.mark.parametrize("numbers, width", [("uniform", 0), ("even", 7), ("long", 12)])

@@ -45,6 +45,7 @@ def attempt(
     lengths = [length for length in lengths if not asked.longest or length <= asked.longest]
     scores = [run.evaluate(length, SAMPLES, device=pick_device(device)) for length in lengths]
     tell(score_lines(scores))
+    tell(f"python -m abcnb predict {run.folder} INPUT")
     right = [score.length for score in takewhile(lambda score: score.exact_match >= ENOUGH, scores)]
     if len(right) == len(scores):
         return verdict(right)

@@ -9,6 +9,7 @@ from abcnb.lines.coordinates import Stream, in_one
 from abcnb.machine.devices import pick_device
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Batch, Task, get_task
+from abcnb.tasks.tokens import DIGITS, on_device
 
 WIDEST = 10_000  # digits that operands are padded to; training would not fit long before
 
@@ -69,10 +70,32 @@ class TrainingData:
             self.task.sampler(self.numbers, self.width, held_out, self.device, terms, shapes)
             for held_out in (False, True)
         )
+        self._check_answers()
         largest = self.task.largest_stream(self.width, form, terms)
         self.one_stream = one_stream or not largest.source
         self.stream = in_one(largest) if self.one_stream else largest
         self._streams: dict[Stream, Stream] = {}
+
+    def _check_answers(self) -> None:
+        """Refuse a task whose answers are not written as it says, before anything is trained on it."""
+        task, generator = self.task, torch.Generator(self.device).manual_seed(0)
+        try:
+            batch = task.batch(self._train.draw(2, generator), self.form)
+        except (TypeError, IndexError, RuntimeError) as error:
+            raise ValueError(
+                f"expected digits from 0 to {task.base - 1} as the answers of {task.name}, got {error}"
+            ) from error
+        if batch.target.shape[1] != batch.stream.rows:
+            raise ValueError(
+                f"expected answers of {task.name} with {batch.stream.rows - 1} digits for an input of "
+                f"{batch.stream.shape}, got {batch.target.shape[1] - 1}: say otherwise in steps(), or in outputs() of "
+                "a string"
+            )
+        written = on_device(DIGITS[: task.base] + "&" + getattr(task, "separators", ""), self.device)
+        if not bool(torch.isin(batch.target, written).all()):
+            raise ValueError(
+                f"expected digits from 0 to {task.base - 1} as the answers of {task.name}, got a larger one"
+            )
 
     @property
     def described(self) -> str:
