@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from abcnb.model.evaluation import percent
 from abcnb.study import results, views
 from abcnb.study.tables import markdown, ranges
 from abcnb.tasks.chomsky import CHOMSKY
@@ -99,12 +98,12 @@ def page(reports: Path) -> str:
     scores, found = read(reports), lines(reports)
     benchmark = [task.name for task in CHOMSKY]
     long = scores[(scores["method"] == "abc") & scores["length"].isin(SCORED)].assign(exact=views.exact_match)
-    means = long.groupby(["task", "seed"])["exact"].mean().groupby("task").min()
+    means = long.groupby(["task", "seed"])["exact"].mean().groupby("task")
     hardware, most = " or ".join(sorted(set(scores["hardware"]))), scores["samples"].max()
     made = f"Preset `laptop`, seeds {ranges(set(scores['seed']))}, at most {most:,} samples per length, on {hardware}."
     solved = (
-        f"Solved by the benchmark's measure, on every seed: {(means >= SOLVED).sum()} of its fifteen tasks; the lowest "
-        f"score of these is {percent(means[means >= SOLVED].min())}%."
+        f"Of the benchmark's fifteen tasks {(means.min() >= SOLVED).sum()} are solved on every seed, and "
+        f"{(means.max() >= SOLVED).sum()} on the best one, as the benchmark counts."
     )
     further = [name for name in FURTHER if name not in benchmark]
     tables = [markdown(table(scores, found, names)) for names in (benchmark, further)]
