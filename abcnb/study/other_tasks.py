@@ -97,7 +97,8 @@ def page(reports: Path) -> str:
     """Both tables as Markdown: the benchmark's tasks, and further ones."""
     scores, found = read(reports), lines(reports)
     benchmark = [task.name for task in CHOMSKY]
-    long = scores[(scores["method"] == "abc") & scores["length"].isin(SCORED)].assign(exact=views.exact_match)
+    long = scores[(scores["method"] == "abc") & scores["length"].isin(SCORED) & scores["task"].isin(benchmark)]
+    long = long.assign(exact=views.exact_match)
     means = long.groupby(["task", "seed"])["exact"].mean().groupby("task")
     hardware, most = " or ".join(sorted(set(scores["hardware"]))), scores["samples"].max()
     made = f"Preset `laptop`, seeds {ranges(set(scores['seed']))}, at most {most:,} samples per length, on {hardware}."
