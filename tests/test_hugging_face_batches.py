@@ -131,6 +131,19 @@ def test_alibi_is_left_alone_where_it_decides_nothing_and_refused_where_it_needs
     with torch.no_grad():
         near, far = (model(input_ids=encode(text)[None]).logits[0, -1] for text in ("$7+5=", "$00007+5="))
     torch.testing.assert_close(near, far, atol=1e-5, rtol=1e-4)
+    ids, mask = padded(TEXTS, "left")
+    with pytest.raises(
+        ValueError, match="padded on the right, since MptForCausalLM counts positions with the padding"
+    ):
+        model(input_ids=ids, attention_mask=mask)
+
+
+def test_a_replica_of_data_parallel_is_refused():
+    model = model_of("Llama")
+    attach(model, LINES, RULE)
+    model._is_replica = True  # as torch.nn.DataParallel marks its copies
+    with pytest.raises(ValueError, match="expected one model a process"):
+        model(input_ids=encode(TEXTS[0])[None])
 
 
 def test_beams_keep_the_lines_of_their_prompts():

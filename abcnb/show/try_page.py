@@ -12,10 +12,11 @@ import torch
 
 from abcnb.model.transformer import Transformer
 from abcnb.show.pages import templates
+from abcnb.study.methods import experiment
 from abcnb.study.runs import Run, load_run
 from abcnb.tasks.tokens import CHARACTERS
 
-LINED, PLAIN = "5a581757de78", "5fc0a29fb2ed"  # Addition by `abc` and by `vanilla`, seed 0
+LINED, PLAIN = (experiment("addition", method).digest for method in ("abc", "vanilla"))
 FIRST = "93847561029384756102938475", "6152438899706152438899"  # what the page adds when it opens
 
 

@@ -1,11 +1,13 @@
 """Tasks of the benchmark of Delétang et al. 2023 that are worked out from a bounded number of tokens a step.
 
-Inputs are drawn as there. An automaton writes its running state, as the paper that this repository reproduces does with
+Tests are drawn as there. An automaton writes its running state, as the paper that this repository reproduces does with
 Parity, and its last state is the answer; there a model answers at once. Reversal, duplication and odds first are
 written out as they are.
 
 Source: Delétang et al., Neural Networks and the Chomsky Hierarchy, ICLR 2023, appendix A.3, and their published code
-for what the text leaves open (cycle navigation's actions, odd lengths, the lengths of a sum's numbers).
+for what the text leaves open (the lengths of a sum's numbers) or has otherwise (cycle navigation's actions, which half
+odds first begins with). Of odd lengths, missing duplicate has one symbol less, where theirs is padded, and expressions
+have their length.
 """
 
 import torch

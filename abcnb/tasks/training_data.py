@@ -80,7 +80,7 @@ class TrainingData:
         """Refuse a task whose answers are not written as it says, before anything is trained on it."""
         task, generator = self.task, torch.Generator(self.device).manual_seed(0)
         try:
-            batch = task.batch(self._train.draw(2, generator), self.form)
+            batch = task.batch(self._train.draw(64, generator), self.form)
         except (TypeError, IndexError, RuntimeError) as error:
             raise ValueError(
                 f"expected digits from 0 to {task.base - 1} as the answers of {task.name}, got {error}"

@@ -241,7 +241,7 @@ class Attached:
     ):
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
         self.sequences: list[Laid] = []
-        self.token = uuid.uuid4().hex  # in caches, whose copies it stays in
+        self.mark = uuid.uuid4().hex  # of caches; their copies keep it
         self.before = model.config._attn_implementation
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         self.hooks = [
@@ -312,7 +312,7 @@ class Attached:
             self.sequences = self.rule.sequences(ids, given, model.training or kwargs.get("labels") is not None)
         else:
             filled, before = getattr(past, _FILLED, (None, []))
-            if filled != self.token or len(before) != len(ids):
+            if filled != self.mark or len(before) != len(ids):
                 raise ValueError("expected a cache that was filled with these lines attached, got one of before")
             if any(laid.end != seen for laid in before):
                 raise ValueError("expected prompts padded on the left to go on from, got some padded on the right")
@@ -349,7 +349,7 @@ class Attached:
         """After each forward pass: whose prompts its cache holds, since several may be in use by turns."""
         for part in output if isinstance(output, tuple) else output.values():
             if hasattr(part, "get_seq_length"):
-                setattr(part, _FILLED, (self.token, self.sequences))
+                setattr(part, _FILLED, (self.mark, self.sequences))
 
 
 def _register() -> None:

@@ -8,7 +8,7 @@
 Decoders of Hugging Face transformers: `hugging_face`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,10 +55,16 @@ class TokenRule:
         Raises:
             ValueError: no token ends the prompt, no digits are in it, or sequences differ in which tokens are digits.
         """
-        return stream_of_prompt(self.prompt(ids), ids.shape[-1]).to(ids.device)
+        kinds = alike(self.sequences(torch.atleast_2d(ids)))
+        if len(kinds) > 1:
+            raise ValueError(
+                f"expected digits at the same places of all prompts of a batch, got {len(kinds)} kinds of prompts; "
+                "make one batch of each, or take batch_mask"
+            )
+        return stream_of_prompt(next(iter(kinds)).prompt, ids.shape[-1]).to(ids.device)
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: "Callable", digits: str = "0123456789", prompt_end: str = "=") -> "TokenRule":
+    def of_tokenizer(cls, tokenizer: object, digits: str = "0123456789", prompt_end: str = "=") -> "TokenRule":
         """The rule of a tokenizer that has `convert_tokens_to_ids`, as those of transformers have.
 
         Raises:
@@ -123,28 +129,10 @@ class TokenRule:
         Raises:
             ValueError: as `stream`.
         """
-        return stream_of_source(self._same_digits(ids), steps).to(ids.device)
-
-    def prompt(self, ids: torch.Tensor) -> tuple[bool, ...]:
-        """Which tokens of the prompt are digits, its end included; `ids` as of `stream`."""
-        ids = torch.atleast_2d(ids)
-        ends = ids == self.prompt_end
-        first = ends.int().argmax(1)
-        if not bool(ends.any(1).all()) or int(first.min()) != int(first.max()):
-            raise ValueError(
-                f"expected the prompts of a batch to end with token {self.prompt_end} at the same place, got ends at "
-                f"{sorted(set(torch.where(ends.any(1), first, -1).tolist()))} (−1: none); make one batch per length"
-            )
-        return self._same_digits(ids[:, : int(first[0]) + 1])
-
-    def _same_digits(self, ids: torch.Tensor) -> tuple[bool, ...]:
         is_digit = torch.isin(torch.atleast_2d(ids), torch.tensor(self.digits, device=ids.device))
         if not bool(is_digit.any()) or bool((is_digit != is_digit[0]).any()):
-            raise ValueError(
-                "expected digits at the same places of all prompts of a batch, and some at least; pad operands with "
-                "zeros, and make one batch per length"
-            )
-        return tuple(is_digit[0].tolist())
+            raise ValueError("expected digits at the same places of all sources of a batch, and some at least")
+        return stream_of_source(tuple(is_digit[0].tolist()), steps).to(ids.device)
 
 
 class Laid(NamedTuple):
