@@ -3,6 +3,7 @@
 # make test        run the tests, two at a time
 # make oldest      the tests of Hugging Face models with the oldest transformers that works
 # make attack      kill, damage and fill up what the tests leave alone (some minutes)
+# make gpu         a quarter of an hour on a CUDA card; called again it goes on, and all that came of it is in gpu/
 # make soak        an hour of random work, memory and files counted (MINUTES=60)
 # make lint        ruff
 # make lab         JupyterLab on notebooks/
@@ -11,7 +12,7 @@ PYTHON ?= python3.11
 MINUTES ?= 60
 BIN := .venv/bin
 
-.PHONY: reproduce reports test oldest attack soak lint lab
+.PHONY: reproduce reports test oldest attack gpu soak lint lab
 
 # Each target installs what it needs: the package alone, with the notebooks, or with everything.
 .venv/package: EXTRAS =
@@ -39,6 +40,22 @@ oldest: .venv/everything
 
 attack: .venv/everything
 	$(BIN)/python -m pytest -m attack -rP tests/test_attacks.py
+
+# Each part has its limit and leaves what it has, so that an early end costs the later parts alone.
+DEVICE ?= cuda
+GPU ?= gpu
+GPU_SWEEP ?= reports/sweeps/gpu.toml
+GPU_PRESET ?= laptop
+GPU_BENCH_SECONDS ?= 150
+
+gpu: .venv/everything
+	mkdir -p $(GPU)
+	-timeout 120 $(BIN)/python -m pytest -m gpu > $(GPU)/tests.txt
+	-timeout $(GPU_BENCH_SECONDS) $(BIN)/python -m abcnb bench --device $(DEVICE) > $(GPU)/bench.txt
+	-timeout 450 $(BIN)/python -m abcnb sweep $(GPU_SWEEP) --device $(DEVICE) --workers 4 --runs $(GPU)/runs --reports $(GPU)
+	-for notebook in 03_attention_analysis 05_abc; do \
+	    timeout 120 $(BIN)/papermill notebooks/$$notebook.ipynb $(GPU)/$$notebook.ipynb \
+	    -p preset $(GPU_PRESET) -p device $(DEVICE) -p runs_dir $(abspath $(GPU))/runs -p stored False; done
 
 soak: .venv/everything
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)

@@ -17,7 +17,7 @@ from abcnb.model.transformer import Transformer
 from abcnb.pipeline import calibrate, evaluate, interpolate, lines_by_hand, retrain
 from abcnb.proof.certificate import certify
 from abcnb.proof.pruning import prune
-from abcnb.tasks import chomsky, four_in_one, further, nested  # noqa: F401  they register tasks
+from abcnb.tasks import chomsky, four_in_one, further, huang, nested  # noqa: F401  they register tasks
 from abcnb.tasks.task import get_task
 from abcnb.tasks.training_data import TrainingData
 

@@ -314,26 +314,26 @@ def sweep_command(
     reports: Reports = Path("reports"),
 ):
     """Train and evaluate all that a file names; results land in the CSV, in results/ of reports, as they come."""
-    wanted = read_sweep(spec)
+    sweep = read_sweep(spec)
     if engine != "ray":
         pick_device(device)
-    csv = reports.resolve() / "results" / f"{wanted.results}.csv"
-    experiments, tests = wanted.experiments, wanted.tests
+    csv = reports.resolve() / "results" / f"{sweep.results}.csv"
+    wanted = sweep.wanted
     if missing:
         rows = results.read(csv)
         rows = rows[rows["code"].map(is_current)] if fresh else rows
-        experiments = results.unmeasured(rows, experiments, tests)
-        print(f"{len(experiments)} of {len(wanted.experiments)} experiments lack rows in {csv}")
-        if not experiments:
+        wanted = results.unmeasured(rows, wanted)
+        print(f"{len(wanted)} of {len(sweep.wanted)} experiments lack rows in {csv}")
+        if not wanted:
             return
     if engine == "ray" and not gpu_share:
         if device.startswith("cuda"):
             raise ValueError(f"expected --gpu-share above 0 for runs on {device}, got 0")
         device = "cpu"  # Ray does not hide the cards from a task without a share of one
     place = open_engine(engine, workers, address, gpu_share)
-    failures = run_all(experiments, runs.resolve(), csv, tests, place, device, fresh)
+    failures = run_all(wanted, runs.resolve(), csv, place, device, fresh)
     table = results.read(csv)
-    _note(set(table["code"][table["run"].isin([e.digest for e in wanted.experiments])]))
+    _note(set(table["code"][table["run"].isin([e.digest for e in sweep.wanted])]))
     _end(failures)
 
 

@@ -43,7 +43,7 @@ def sweep_two(draw: random.Random, folder: Path) -> None:
     """A sweep of two in processes of their own."""
     csv = folder / "reports" / "results" / "accuracy.csv"
     wanted = [any_experiment(draw, 5) for _ in range(2)]
-    failures = run_all(wanted, folder / "runs", csv, [("random", 3, 20)], LocalEngine(2), "cpu")
+    failures = run_all({e: [("random", 3, 20)] for e in wanted}, folder / "runs", csv, LocalEngine(2), "cpu")
     if failures:
         raise RuntimeError(failures[0])
 

@@ -1,11 +1,26 @@
 """The benchmarks at reduced size on a CPU: what they measure is timing, which decides no test."""
 
+import re
+import subprocess
+from dataclasses import replace
+
+import nbformat
 import pytest
 import torch
 
 from abcnb.bench import evaluation, training
-from abcnb.bench.training import bench_gpu, bench_step, matrix_rate, seconds, step_flops, step_of
+from abcnb.bench.training import (
+    bench_gpu,
+    bench_many,
+    bench_step,
+    matrix_rate,
+    seconds,
+    step_flops,
+    step_of,
+    step_of_many,
+)
 from abcnb.model.training import train
+from abcnb.study import results
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
@@ -32,7 +47,8 @@ def test_every_part_has_a_line(monkeypatch):
     monkeypatch.setattr(training, "seconds", once)
     monkeypatch.setattr(evaluation, "EXACT_MATCHES", 2)
     monkeypatch.setattr(evaluation, "ALONG_LINES", (("addition", 12, 2), ("many-addition", 3, 2)))
-    _, *ratios, step, eager, theirs = evaluation.bench_cpu().splitlines()
+    monkeypatch.setattr(evaluation, "bench_many", lambda *_: ["  8 models at once"])
+    _, *ratios, step, eager, theirs, _ = evaluation.bench_cpu().splitlines()
     assert len(ratios) == 3 and all("1.0×" in line for line in ratios)
     assert "addition vanilla" in step and "steps/s" in eager and "TransformerDecoder" in theirs
 
@@ -62,6 +78,28 @@ def test_the_step_that_is_timed_is_that_of_training():
         torch.testing.assert_close(weight, trained.get_parameter(name), rtol=1e-3, atol=1e-5)
 
 
+def test_many_at_once_are_trained_as_each_alone():
+    e = reduced()
+    step, weights = step_of_many(e, 3, CPU)
+    for _ in range(3):
+        losses = step()
+    assert losses.shape == (3,)
+    for number in range(3):
+        one = replace(e, seed=number)
+        alone = built(one)
+        step = step_of(alone, one, CPU)
+        for _ in range(3):
+            step()
+        for name, weight in alone.named_parameters():
+            torch.testing.assert_close(weights[name][number], weight, rtol=1e-3, atol=1e-4)
+
+
+def test_many_at_once_are_compared_with_one_after_another(monkeypatch):
+    taken = iter([0.5, 3.0])
+    monkeypatch.setattr(training, "seconds", lambda work, device, repeats: work() is not None and next(taken))
+    assert bench_many(reduced(), (2,), CPU, 1) == ["  2 models at once: 3.00 of the time of one after another"]
+
+
 def test_the_best_of_three_blocks_counts_after_one_to_warm_up(monkeypatch):
     """Blocks of two calls that take 1, 9, 3 and 4 seconds by the clock."""
     ticks = iter([0, 1, 10, 19, 20, 23, 30, 34])
@@ -87,11 +125,38 @@ def test_forms_are_compared_in_steps_per_second_and_in_shares_of_the_matrix_rate
     ]
 
 
+@pytest.mark.slow
+def test_a_quarter_of_an_hour_on_a_gpu_is_rehearsed(repository, tmp_path):
+    """`make gpu` at small sizes on a CPU: each part leaves what came of it, and called again the sweep goes on."""
+    file = tmp_path / "small.toml"
+    text = (repository / "reports" / "sweeps" / "gpu.toml").read_text()
+    text = text.replace('"paper"', '"smoke"').replace('"width=62", ', "").replace("seeds = [0, 1]", "")
+    file.write_text(
+        re.sub(r"steps=\d+", "steps=3", text).replace("samples = 1000", "samples = 20\nhard_samples = 9")
+    )
+    small = {"DEVICE": "cpu", "GPU": tmp_path / "gpu", "GPU_SWEEP": file, "GPU_PRESET": "smoke"}
+    small["GPU_BENCH_SECONDS"] = 900
+    command = ["make", "gpu", *(f"{name}={value}" for name, value in small.items())]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True)
+    assert done.returncode == 0 and "Error" not in done.stderr, done.stderr
+    folder = tmp_path / "gpu"
+    assert "skipped" in (folder / "tests.txt").read_text() and "steps/s" in (folder / "bench.txt").read_text()
+    rows = results.read(folder / "results" / "accuracy.csv")
+    assert set(rows["method"]) == {"vanilla", "abc", "abc-paper"} and set(rows["length"]) == {6, 20, 60}
+    for name in ("03_attention_analysis", "05_abc"):
+        assert nbformat.read(folder / f"{name}.ipynb", 4).metadata.papermill.exception is None
+
+
+def test_all_of_it_at_small_size():
+    text = bench_gpu(CPU, "smoke", 1, (2,))
+    assert "addition vanilla" in text and "TransformerDecoder" in text and "2 models at once" in text
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_all_of_it_on_a_gpu():
-    text = bench_gpu(torch.device("cuda"), "smoke", 2)
-    assert "CUDA graphs" in text and "TransformerDecoder" in text
+    text = bench_gpu(torch.device("cuda"), "smoke", 2, (2,))
+    assert "CUDA graphs" in text and "compiled" in text and "2 models at once" in text
 
 
 @pytest.mark.gpu

@@ -35,6 +35,12 @@ presets = ["smoke"]
 """
 EIGHT = FOUR + "seeds = [0, 1]\n"
 THREE_DIGITS = [("random", 3, 20), ("hard", 3, 20)]
+
+
+def each(experiments, tests=THREE_DIGITS):
+    return dict.fromkeys(experiments, tuple(tests))
+
+
 LONG = """
 [[grid]]
 tasks = ["addition"]
@@ -83,7 +89,7 @@ def serial(tmp_path_factory):
     folder = tmp_path_factory.mktemp("serial")
     (folder / "sweep.toml").write_text(FOUR)
     sweep, csv = read_sweep(folder / "sweep.toml"), folder / "reports" / "results" / "accuracy.csv"
-    assert run_all(sweep.experiments, folder / "runs", csv, sweep.tests, InlineEngine(), "cpu") == []
+    assert run_all(sweep.wanted, folder / "runs", csv, InlineEngine(), "cpu") == []
     table = measured(folder)
     assert len(table) == 4 * 2 * 2 and table["run"].nunique() == 4
     return folder, table
@@ -125,7 +131,7 @@ def test_a_run_that_fails_twice_is_listed_with_its_log_and_the_others_go_on(tmp_
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text("{}")  # a finished run, says this file, but there is nothing else
     wanted = [broken, experiment("parity", "vanilla", "smoke")]
-    failures = run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", THREE_DIGITS, LocalEngine(2), "cpu")
+    failures = run_all(each(wanted), tmp_path / "runs", tmp_path / "accuracy.csv", LocalEngine(2), "cpu")
     assert len(failures) == 1 and "\n" not in failures[0]
     assert failures[0].startswith("successor vanilla seed 7: ValueError: ") and "no config.json" in failures[0]
     log = tmp_path / "runs" / "logs" / f"{broken.digest}.txt"
@@ -140,7 +146,7 @@ def test_tests_that_cannot_be_run_are_refused_before_anything_is_trained(tmp_pat
     with pytest.raises(
         ValueError, match=r"expected (a test set among random, hard, unequal|attention over 2,004,001 tokens)"
     ):
-        run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", [test], InlineEngine(), "cpu")
+        run_all(each(wanted, [test]), tmp_path / "runs", tmp_path / "accuracy.csv", InlineEngine(), "cpu")
     assert not list(tmp_path.iterdir())
 
 
@@ -156,9 +162,9 @@ def test_a_csv_that_cannot_take_the_results_is_refused_before_anything_runs(tmp_
 def test_broken_metrics_beside_scores_stop_no_other_run(metrics, tmp_path):
     runs, csv = tmp_path / "runs", tmp_path / "accuracy.csv"
     broken, whole = (experiment("parity", "vanilla", "smoke", seed) for seed in (0, 1))
-    assert run_all([broken], runs, csv, THREE_DIGITS, InlineEngine(), "cpu") == []
+    assert run_all(each([broken]), runs, csv, InlineEngine(), "cpu") == []
     (runs / broken.digest / "metrics.json").write_text(metrics)
-    failures = run_all([broken, whole], runs, csv, THREE_DIGITS, InlineEngine(), "cpu")
+    failures = run_all(each([broken, whole]), runs, csv, InlineEngine(), "cpu")
     assert len(failures) == 1 and failures[0].startswith("parity vanilla")
     assert whole.digest in set(read(csv)["run"])
 
@@ -234,13 +240,13 @@ class Recorder:
 def eight(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "record", lambda *_: None)
     (tmp_path / "sweep.toml").write_text(EIGHT)
-    wanted = read_sweep(tmp_path / "sweep.toml").experiments
+    wanted = list(read_sweep(tmp_path / "sweep.toml").wanted)
     assert wanted[0].method == "abc"  # asked for before the Vanilla that it calibrates
     return wanted
 
 
 def schedule(wanted, engine, tmp_path):
-    return run_all(wanted, tmp_path / "runs", tmp_path / "accuracy.csv", THREE_DIGITS, engine, "cpu")
+    return run_all(each(wanted), tmp_path / "runs", tmp_path / "accuracy.csv", engine, "cpu")
 
 
 def test_what_another_builds_on_is_done_first(eight, tmp_path):
@@ -276,17 +282,17 @@ def test_what_was_measured_before_a_failure_is_recorded(tmp_path):
     """Abacus positions for 12 digits: 20 digits fail, 3 and 6 are measured."""
     wanted = with_settings(experiment("successor", "abacus", "smoke"), ["model.max_position=12"])
     tests = [("random", length, 20) for length in (3, 6, 20)]
-    failures = run_all([wanted], tmp_path / "runs", tmp_path / "accuracy.csv", tests, InlineEngine())
+    failures = run_all(each([wanted], tests), tmp_path / "runs", tmp_path / "accuracy.csv", InlineEngine())
     assert len(failures) == 1 and "at most 12 positions" in failures[0]
     assert read(tmp_path / "accuracy.csv")["length"].tolist() == [3, 6]
 
 
 def test_a_damaged_file_fails_one_run_alone(tmp_path):
     damaged, other = experiment("successor", "vanilla", "smoke"), experiment("parity", "vanilla", "smoke")
-    arguments = (tmp_path / "runs", tmp_path / "accuracy.csv", THREE_DIGITS, InlineEngine(), "cpu")
-    run_all([damaged], *arguments)
+    arguments = (tmp_path / "runs", tmp_path / "accuracy.csv", InlineEngine(), "cpu")
+    run_all(each([damaged]), *arguments)
     (tmp_path / "runs" / damaged.digest / "evaluations.json").write_text("{")
-    failures = run_all([damaged, other], *arguments)
+    failures = run_all(each([damaged, other]), *arguments)
     assert len(failures) == 1 and "delete it to measure again" in failures[0]
     assert other.digest in set(read(tmp_path / "accuracy.csv")["run"])
 

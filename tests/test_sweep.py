@@ -29,14 +29,15 @@ def test_a_grid_is_a_full_cross_product(tmp_path):
         'presets = ["smoke"]\nseeds = [4, 5]\noverrides = [[], ["training.steps=7"]]\n'
     )
     sweep = read_sweep(written(tmp_path, text))
-    assert (sweep.lengths, len(sweep.experiments), sweep.results) == ((3, 4), 16, "accuracy")
-    assert sweep.tests == (("random", 3, 20), ("hard", 3, 1000), ("random", 4, 20), ("hard", 4, 1000))
-    assert {e.training.steps for e in sweep.experiments} == {7, 20}
-    assert {e.seed for e in sweep.experiments} == {4, 5}
+    assert (len(sweep.wanted), sweep.results) == (16, "accuracy")
+    tests = (("random", 3, 20), ("hard", 3, 1000), ("random", 4, 20), ("hard", 4, 1000))
+    assert set(sweep.wanted.values()) == {tests}
+    assert {e.training.steps for e in sweep.wanted} == {7, 20}
+    assert {e.seed for e in sweep.wanted} == {4, 5}
 
 
 def test_what_two_blocks_ask_for_is_run_once(tmp_path):
-    assert len(read_sweep(written(tmp_path, GRID + GRID)).experiments) == 1
+    assert len(read_sweep(written(tmp_path, GRID + GRID)).wanted) == 1
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,8 @@ def test_what_two_blocks_ask_for_is_run_once(tmp_path):
             r"lengths and samples of at least 1 .*\[60\] and None",
         ),
         (GRID + '[[test]]\nset = "hard"\nlengths = []\nsamples = 1\n', "lengths and samples of at least 1"),
+        (GRID + "samples = 0\n", r"lengths and samples of at least 1 in .* of \[\[grid\]\] number 1"),
+        (GRID + '[[grid.test]]\nset = "odd"\n', r"of \[\[grid\]\] number 1 of \[\[test\]\] number 1, got 'odd'"),
     ],
 )
 def test_a_wrong_file_is_refused_with_what_is_wrong(tmp_path, text, told):
@@ -86,7 +89,7 @@ def test_the_committed_sweeps_are_readable(repository):
     files = list((repository / "reports" / "sweeps").glob("*.toml"))
     assert files
     for file in files:
-        assert read_sweep(file).experiments
+        assert read_sweep(file).wanted
 
 
 def test_a_sweep_records_scores_with_their_settings(tmp_path, inline):
@@ -113,7 +116,24 @@ def test_further_tests_are_added_and_asked_for_once(tmp_path):
     head = "lengths = [3]\nsamples = 20\nhard_samples = 0\n"
     again = '[[test]]\nset = "random"\nlengths = [3]\nsamples = 20\n'
     sweep = read_sweep(written(tmp_path, head + GRID + UNEQUAL + again))
-    assert sweep.tests == (("random", 3, 20), ("unequal", 4, 30), ("unequal", 5, 30))
+    assert list(sweep.wanted.values()) == [(("random", 3, 20), ("unequal", 4, 30), ("unequal", 5, 30))]
+
+
+def test_a_block_may_have_tests_of_its_own(tmp_path):
+    head = "lengths = [3]\nsamples = 20\nhard_samples = 0\n" + UNEQUAL
+    own = GRID + 'seeds = [1]\nlengths = [7]\n\n[[grid.test]]\nset = "padded"\nlengths = [8]\nsamples = 9\n\n'
+    none = GRID + "seeds = [2]\nhard_samples = 5\ntest = []\n"
+    wanted = read_sweep(written(tmp_path, head + GRID + own + none)).wanted
+    assert {e.seed: tests for e, tests in wanted.items()} == {
+        0: (("random", 3, 20), ("unequal", 4, 30), ("unequal", 5, 30)),
+        1: (("random", 7, 20), ("padded", 8, 9)),
+        2: (("random", 3, 20), ("hard", 3, 5)),
+    }
+
+
+def test_what_two_blocks_ask_for_has_the_tests_of_both(tmp_path):
+    text = "samples = 20\nhard_samples = 0\n" + GRID + "lengths = [3]\n" + GRID + "lengths = [3, 4]\n"
+    assert list(read_sweep(written(tmp_path, text)).wanted.values()) == [(("random", 3, 20), ("random", 4, 20))]
 
 
 def test_rows_of_development_seeds_have_files_of_their_own(tmp_path, inline):
@@ -162,7 +182,7 @@ def test_without_a_share_of_a_card_ray_runs_on_cpus(monkeypatch, tmp_path, optio
     """Ray leaves a machine's cards visible to a task that asked for none."""
     ran = []
     monkeypatch.setattr("abcnb.__main__.open_engine", lambda *_: "engine")
-    monkeypatch.setattr("abcnb.__main__.run_all", lambda *given: ran.append(given[5]) or [])
+    monkeypatch.setattr("abcnb.__main__.run_all", lambda *given: ran.append(given[4]) or [])
     command = ["sweep", str(written(tmp_path, GRID)), "--reports", str(tmp_path)]
     command += [] if options is None else ["--engine", "ray", *options]
     assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0

@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import nn
+from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from abcnb.machine.devices import hardware
 from abcnb.model.positions import sinusoid
-from abcnb.model.training import optimizer_of, training_step
+from abcnb.model.training import in_bf16, learning_rate, loss_of, optimizer_of, training_step
 from abcnb.study.cost import forward_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
@@ -73,6 +76,56 @@ def step_of(model: nn.Module, e: Experiment, device: torch.device) -> Callable[[
     return step
 
 
+def step_of_many(e: Experiment, count: int, device: torch.device) -> tuple[Callable[[], torch.Tensor], dict]:
+    """A step of models that differ in their seeds alone, in one batched pass; and their weights, [count, …]."""
+    each, config = [replace(e, seed=e.seed + number) for number in range(count)], e.training
+    models = [new_model(one, written_biases(one)).to(device).train() for one in each]
+    trained = {name for name, weight in models[0].named_parameters() if weight.requires_grad}
+    weights = {name: weight.detach().clone() for name, weight in stack_module_state(models)[0].items()}
+    fixed = {name: weight for name, weight in weights.items() if name not in trained}
+    optimizer = torch.optim.AdamW(
+        [weights[name] for name in trained], config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    data, generators = e.data(device), [torch.Generator(device).manual_seed(one.seed) for one in each]
+
+    def step() -> torch.Tensor:
+        batches = [data.train(config.batch_size, generator) for generator in generators]
+
+        def loss(learned: dict, others: dict, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            batch = Batch(source, target, batches[0].stream)
+            forward = lambda batch: functional_call(models[0], learned | others, (batch,))  # noqa: E731
+            return loss_of(forward, batch, in_bf16(config, device))
+
+        learned = {name: weights[name] for name in trained}
+        sources, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("source", "target"))
+        with sdpa_kernel(SDPBackend.MATH):  # the one that has a rule for batches of models
+            gradients, losses = vmap(grad_and_value(loss), randomness="different")(
+                learned, fixed, sources, targets
+            )
+        norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values()).sqrt()
+        shares = (config.clip / (norms + 1e-6)).clamp(max=1)
+        for name, gradient in gradients.items():
+            weights[name].grad = gradient * shares.view(-1, *[1] * (gradient.dim() - 1))
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(config, config.warmup_steps)
+        optimizer.step()
+        return losses
+
+    return step, weights
+
+
+def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, steps: int = 20) -> list[str]:
+    """Steps of several models at once, against as many one after another."""
+    alone, lines = (
+        seconds(step_of(new_model(e, written_biases(e)).to(device).train(), e, device), device, steps),
+        [],
+    )
+    for count in counts:
+        taken = seconds(step_of_many(e, count, device)[0], device, steps)
+        lines.append(f"  {count} models at once: {taken / count / alone:.2f} of the time of one after another")
+    return lines
+
+
 def step_flops(e: Experiment) -> int:
     """Floating point operations of a training step, forward and backward."""
     return 3 * e.training.batch_size * forward_flops(e)
@@ -82,6 +135,9 @@ def bench_step(e: Experiment, device: torch.device, steps: int = 20) -> list[str
     """Steps per second and shares of the matrix rate, beside those of `torch.nn.TransformerDecoder`."""
 
     forms = {"ours": new_model(e, written_biases(e)), "torch.nn.TransformerDecoder": TorchDecoder(e)}
+    if device.type == "cuda":
+        forms["ours, compiled"] = torch.compile(new_model(e, written_biases(e)))
+        forms["ours, CUDA graphs"] = torch.compile(new_model(e, written_biases(e)), mode="reduce-overhead")
     rate = matrix_rate(device, torch.bfloat16, 8192) if device.type == "cuda" else matrix_rate(device)
     lines = [
         f"training step, {e.task} {e.method}, preset {e.preset}, batch {e.training.batch_size}, width "
@@ -94,7 +150,10 @@ def bench_step(e: Experiment, device: torch.device, steps: int = 20) -> list[str
     return lines
 
 
-def bench_gpu(device: torch.device, preset: str = "paper", steps: int = 20) -> str:
-    """Steps of Vanilla Successor and Addition as text."""
+def bench_gpu(
+    device: torch.device, preset: str = "paper", steps: int = 20, counts: tuple[int, ...] = (8, 32)
+) -> str:
+    """Steps of Vanilla Successor and Addition, and of many models of Addition at once, as text."""
     wanted = [experiment(task, "vanilla", preset) for task in ("successor", "addition")]
-    return "\n".join([hardware(device), *(line for e in wanted for line in bench_step(e, device, steps))])
+    lines = [hardware(device), *(line for e in wanted for line in bench_step(e, device, steps))]
+    return "\n".join([*lines, *bench_many(wanted[-1], counts, device, steps)])

@@ -24,7 +24,7 @@ from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.fitting import fit, is_usable
-from abcnb.study.runs import Run
+from abcnb.study.runs import Run, Test
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Job:
 
     experiment: Experiment
     runs: Path  # on a cluster, a folder that every machine sees
-    tests: tuple[tuple[str, int, int], ...]  # (test set, length, samples) of every evaluation
+    tests: tuple[Test, ...]
     device: str
     fresh: bool = False  # train and measure again what other code than this did
 

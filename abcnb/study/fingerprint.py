@@ -33,6 +33,7 @@ EQUAL = {
     "8075dc3b1eda",
     "4fdefcddcc61",
     "1598f8d39d60",
+    "44b03504b706",
 }
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 

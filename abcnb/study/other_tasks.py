@@ -15,6 +15,7 @@ from abcnb.study import results, views
 from abcnb.study.tables import markdown, ranges
 from abcnb.study.trial import FACTORS
 from abcnb.tasks.chomsky import CHOMSKY
+from abcnb.tasks.huang import HUANG, RANGE
 from abcnb.tasks.strings import LONGEST
 from abcnb.tasks.task import FURTHER, Task
 
@@ -27,6 +28,11 @@ TRANSFORMER = {
     "reverse-string": 62.3,
     "duplicate-string": 52.8,
     "odds-first": 52.8,
+}
+IN_RANGES = {  # at up to 50, 51 to 100 and 101 to 150 tokens
+    "huang-copy": (100, 25.55, 0),
+    "huang-parity": (100, 82.95, 62.06),
+    "huang-addition": (99.74, 26.78, 0),
 }
 SHOWN = 3  # lines of each task to its input that move with the step
 
@@ -62,11 +68,7 @@ def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str]) -> pd
     rows = []
     for name in names:
         mine = scores[scores["task"] == name].assign(exact=views.exact_match)
-        row = {"task": name, "seeds": mine["seed"].nunique()}
-        for method in ("vanilla", "abc"):
-            of_method = mine[mine["method"] == method]
-            cells = [views.cell(of_method["exact"][of_method["length"] == n], None) for n in lengths()]
-            row[f"`{method}`"] = "not run" if set(cells) == {"not run"} else " / ".join(cells)
+        row = {"task": name, "seeds": mine["seed"].nunique()} | _methods(mine, lengths())
         if name in {task.name for task in CHOMSKY}:
             long = mine[(mine["method"] == "abc") & mine["length"].isin(SCORED)]
             row["41 to 500"] = views.cell(long.groupby("seed")["exact"].mean(), None)
@@ -74,6 +76,26 @@ def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str]) -> pd
         row["lines"] = _lines(found[found["task"] == name])
         rows.append(row)
     return pd.DataFrame(rows).fillna("")
+
+
+def in_ranges(scores: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """The second benchmark's tasks, at its lengths, beside what its authors have."""
+    rows = []
+    for name, theirs in IN_RANGES.items():
+        mine = scores[scores["task"] == name].assign(exact=views.exact_match)
+        row = {"task": name, "seeds": mine["seed"].nunique()} | _methods(mine, [RANGE, 2 * RANGE, 3 * RANGE])
+        row["their Transformer"] = " / ".join(f"{number:g}" for number in theirs)
+        rows.append(row | {"lines": _lines(found[found["task"] == name])})
+    return pd.DataFrame(rows)
+
+
+def _methods(mine: pd.DataFrame, at: Sequence[int]) -> dict[str, str]:
+    row = {}
+    for method in ("vanilla", "abc"):
+        of_method = mine[mine["method"] == method]
+        cells = [views.cell(of_method["exact"][of_method["length"] == n], None) for n in at]
+        row[f"`{method}`"] = "not run" if set(cells) == {"not run"} else " / ".join(cells)
+    return row
 
 
 def _lines(found: pd.DataFrame) -> str:
@@ -89,7 +111,7 @@ def _lines(found: pd.DataFrame) -> str:
 
 
 def page(reports: Path) -> str:
-    """Both tables as Markdown: the benchmark's tasks, and further ones."""
+    """All tables as Markdown: the benchmark's tasks, those of a second one, and further ones."""
     scores, found = read(reports), lines(reports)
     benchmark = [task.name for task in CHOMSKY]
     long = scores[(scores["method"] == "abc") & scores["length"].isin(SCORED) & scores["task"].isin(benchmark)]
@@ -101,6 +123,7 @@ def page(reports: Path) -> str:
         f"Of the benchmark's fifteen tasks {(means.min() >= SOLVED).sum()} are solved on every seed, and "
         f"{(means.max() >= SOLVED).sum()} on the best one, as the benchmark counts."
     )
-    further = [name for name in FURTHER if name not in benchmark]
-    tables = [markdown(table(scores, found, names)) for names in (benchmark, further)]
-    return "\n\n".join([made, *([solved] if len(means) else []), *tables])
+    second = [task.name for task in HUANG]
+    further = [name for name in FURTHER if name not in (*benchmark, *second)]
+    tables = [table(scores, found, benchmark), in_ranges(scores, found), table(scores, found, further)]
+    return "\n\n".join([made, *([solved] if len(means) else []), *map(markdown, tables)])

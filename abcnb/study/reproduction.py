@@ -44,7 +44,7 @@ def reproduce(
         for task in tasks
     ]
     csv, tests = runs / "results" / "accuracy.csv", evaluations_of(lengths, samples, min(samples, HARD_SAMPLES))
-    failures = run_all(wanted, runs, csv, tests, LocalEngine(workers), device, fresh)
+    failures = run_all(dict.fromkeys(wanted, tests), runs, csv, LocalEngine(workers), device, fresh)
     digests = [e.digest for e in wanted]
     both = (results.read(file) for file in (csv, reports / "results" / "accuracy.csv"))
     here, committed = (table[table["run"].isin(digests)] for table in both)

@@ -8,7 +8,7 @@ other-tasks.csv    scores of tasks that no method was chosen on (`other_tasks`)
 development.csv    those of development seeds, which no published table shows
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from abcnb.model.evaluation import Score
 from abcnb.study.cost import training_flops
 from abcnb.study.experiments import RULE, Experiment
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import ATTENTION, Run
+from abcnb.study.runs import ATTENTION, Run, Test
 from abcnb.tasks.testsets import sample_count
 
 COLUMNS = [
@@ -166,9 +166,12 @@ def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
 
 
 def unmeasured(
-    table: pd.DataFrame, experiments: Sequence[Experiment], tests: Sequence[tuple[str, int, int]]
-) -> list[Experiment]:
-    """The experiments that lack a row of one of the tests (test set, length, samples), or have one of fewer samples."""
+    table: pd.DataFrame, wanted: Mapping[Experiment, Sequence[Test]]
+) -> dict[Experiment, Sequence[Test]]:
+    """The experiments that lack a row of one of their tests, or have one of fewer samples.
+
+    With each come all its tests.
+    """
     rows = table[["run", "method", "preset", "test_set", "length", "samples"]].itertuples(index=False)
     known = {tuple(row[:-1]): row.samples for row in rows}
 
@@ -176,7 +179,7 @@ def unmeasured(
         name, task = (e.digest, e.method, e.preset), e.get_task()
         return any(
             known.get((*name, test_set, length), 0) < sample_count(task, length, samples, test_set)
-            for test_set, length, samples in tests
+            for test_set, length, samples in wanted[e]
         )
 
-    return [e for e in experiments if lacks_one(e)]
+    return {e: tests for e, tests in wanted.items() if lacks_one(e)}

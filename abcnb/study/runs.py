@@ -45,6 +45,7 @@ from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS, EVALUATIONS = "config.json", "metrics.json", "weights.safetensors", "evaluations.json"
 ATTENTION, LINE_FILES = "attention.safetensors", ("self-0.json", "cross-0.json")
+Test = tuple[str, int, int]  # an evaluation: test set, length in digits, samples
 
 
 def new_model(experiment: Experiment, biases: Biases, adapted: dict | None = None) -> Transformer:
@@ -71,8 +72,8 @@ def written_biases(experiment: Experiment) -> Biases:
     return windows(e.stream, heads, e.window.w, e.window.sides) if e.bias == "window" else NO_BIASES
 
 
-def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> list[tuple[str, int, int]]:
-    """(test set, length, samples) for both main test sets at each length; 0 samples leave one out."""
+def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> list[Test]:
+    """Both main test sets at each length; 0 samples leave one out."""
     sizes = (("random", samples), ("hard", hard_samples))
     return [(name, length, size) for length in lengths for name, size in sizes if size]
 

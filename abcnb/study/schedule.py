@@ -6,7 +6,7 @@ their last checkpoint. A job that fails is tried once more and then listed with 
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -18,7 +18,7 @@ from abcnb.study.engines import Ended, Job, LocalEngine, RayEngine
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import is_usable
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import Run, check_lengths
+from abcnb.study.runs import Run, Test, check_lengths
 
 ATTEMPTS = 2
 
@@ -29,10 +29,9 @@ def name_of(e: Experiment) -> str:
 
 
 def run_all(
-    wanted: Sequence[Experiment],
+    wanted: Mapping[Experiment, Sequence[Test]],
     runs: Path,
     csv: Path,
-    tests: Sequence[tuple[str, int, int]],
     engine: LocalEngine | RayEngine,
     device: str = "auto",
     fresh: bool = False,
@@ -40,19 +39,19 @@ def run_all(
     """Fit and evaluate experiments; returns one line for each that failed twice.
 
     Args:
-        wanted: the experiments; one that another builds on is done before that other starts.
+        wanted: the experiments, each with its evaluations; one that another builds on is
+            done before that other starts.
         runs, csv: where runs and scores go; validations and lines go into files beside it (`results.beside`).
-        tests: (test set, length, samples) of every evaluation of each.
         engine: what runs them; stopped at the end.
         device: `auto`, `cpu` or `cuda`.
         fresh: train and measure again what other code than this did.
     """
-    if not tests:
-        raise ValueError("expected at least one test, got none")
-    for e in wanted:
+    for e, tests in wanted.items():
+        if not tests:
+            raise ValueError(f"expected at least one test of {name_of(e)}, got none")
         for test_set, length, samples in tests:
             check_lengths(e, [length], samples, test_set)
-    jobs = [Job(e, runs, tuple(tests), device, fresh) for e in dict.fromkeys(wanted)]
+    jobs = [Job(e, runs, tuple(tests), device, fresh) for e, tests in wanted.items()]
     attempts: Counter[Job] = Counter()
     running: list[Job] = []
     failures: list[str] = []
@@ -63,7 +62,7 @@ def run_all(
         for file, content in results.beside(csv).items():
             results.read(file, content)
         measured = {job: job.known() for job in jobs}
-        known = {job: rows for job, rows in measured.items() if len(rows) == len(tests)}
+        known = {job: rows for job, rows in measured.items() if len(rows) == len(job.tests)}
         if known:
             _record(csv, known)
         waiting = [job for job in jobs if job not in known]

@@ -1,12 +1,12 @@
 """Sweeps: a small TOML file that names many experiments.
 
+results = "development"              # rows go to results/development.csv instead of accuracy.csv, for seeds by which
+                                     # something is still chosen; no published table shows them; or "other-tasks"
 lengths = [6, 10, 15, 20, 60]        # digits; optional, as is what follows
 samples = 10_000                     # of the random test set, a length
 hard_samples = 1000                  # of the hard one; 0 leaves it out
-results = "development"              # rows go to results/development.csv instead of accuracy.csv, for seeds by which
-                                     # something is still chosen; no published table shows them; or "other-tasks"
 
-[[test]]                             # any number of blocks, all optional: a further test set, or further lengths
+[[test]]                             # any number of blocks: a further test set, or further lengths
 set = "unequal"                      # random, hard, unequal or padded
 lengths = [60]
 samples = 1000
@@ -17,6 +17,8 @@ methods = ["abs-cpi", "abs"]
 seeds = [0, 1, 2]                    # optional: [0]
 presets = ["laptop"]                 # optional
 overrides = [[], ["model.period=6"]] # optional: variants, each a list of settings as for `fit --set`
+lengths = [60]                       # optional, as are samples, hard_samples and, behind the block, [[grid.test]]: of
+                                     # these experiments, in place of the file's
 """
 
 import tomllib
@@ -30,19 +32,19 @@ from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
 from abcnb.study.published import LENGTHS
 from abcnb.study.results import FILES, TABLES
-from abcnb.study.runs import evaluations_of
+from abcnb.study.runs import Test, evaluations_of
 from abcnb.study.settings import with_settings
 from abcnb.tasks.testsets import HARD_SAMPLES, TEST_SETS
+
+TESTED = {"lengths": list(LENGTHS), "samples": 10_000, "hard_samples": HARD_SAMPLES, "test": []}
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep runs."""
+    """What a sweep runs: experiments, each with its evaluations, and the name of the CSV that takes the scores."""
 
-    experiments: tuple[Experiment, ...]
-    lengths: tuple[int, ...]  # of the random and the hard test set, in digits
-    tests: tuple[tuple[str, int, int], ...]  # (test set, length, samples) of every evaluation of each
-    results: str = TABLES  # the name of the CSV file that takes the scores
+    wanted: dict[Experiment, tuple[Test, ...]]
+    results: str = TABLES
 
 
 def read_sweep(file: Path) -> Sweep:
@@ -53,43 +55,46 @@ def read_sweep(file: Path) -> Sweep:
         raise ValueError(f"expected a sweep file, got {file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not TOML, no text, a number of thousands of digits, too deep
         raise ValueError(f"expected TOML in {file}, got: {error}") from None
-    _check_keys(content, ("lengths", "samples", "hard_samples", "results", "test", "grid"), str(file))
-    content = {
-        "lengths": list(LENGTHS),
-        "samples": 10_000,
-        "hard_samples": HARD_SAMPLES,
-        "results": TABLES,
-    } | content
-    _check_sizes(content, str(file))
-    _check(content, "hard_samples", lambda n: _whole_numbers([n], 0), "hard_samples of at least 0", str(file))
+    _check_keys(content, (*TESTED, "results", "grid"), str(file))
+    content = TESTED | {"results": TABLES} | content
     known = f"results among {', '.join(FILES)}"
     _check(content, "results", lambda name: name in FILES, known, str(file))
-    tests = evaluations_of(content["lengths"], content["samples"], content["hard_samples"])
-    for block, where in _blocks(content, "test", file):
-        _check_keys(block, ("set", "lengths", "samples"), where)
-        known = f"a set among {', '.join(TEST_SETS)}"
-        _check(block, "set", lambda name: isinstance(name, str) and name in TEST_SETS, known, where)
-        _check_sizes(block, where)
-        tests += [(block["set"], length, block["samples"]) for length in block["lengths"]]
-    found: dict[str, Experiment] = {}  # by digest: a model that two blocks ask for is trained and listed once
-    for block, where in _blocks(content, "grid", file):
+    of_all = {name: content[name] for name in TESTED}
+    _tests(of_all, str(file))
+    found: dict[Experiment, dict[Test, None]] = {}  # a model that two blocks ask for is trained and listed once
+    for block, where in _blocks(content, "grid", str(file)):
+        _check_keys(block, (*TESTED, "tasks", "methods", "seeds", "presets", "overrides"), where)
+        tests = dict.fromkeys(_tests(of_all | block, where))
         for wanted in _experiments(block, where):
-            found.setdefault(f"{wanted.digest} {wanted.method} {wanted.preset}", wanted)
+            found.setdefault(wanted, {}).update(tests)
     if not found:
         raise ValueError(f"expected at least one [[grid]] in {file}")
-    return Sweep(tuple(found.values()), tuple(content["lengths"]), tuple(dict.fromkeys(tests)), content["results"])
+    return Sweep({wanted: tuple(tests) for wanted, tests in found.items()}, content["results"])
 
 
-def _blocks(content: dict, name: str, file: Path) -> list[tuple[dict, str]]:
+def _tests(block: dict, where: str) -> list[Test]:
+    """The evaluations that a block asks for."""
+    _check_sizes(block, where)
+    _check(block, "hard_samples", lambda n: _whole_numbers([n], 0), "hard_samples of at least 0", where)
+    tests = evaluations_of(block["lengths"], block["samples"], block["hard_samples"])
+    for further, place in _blocks(block, "test", where):
+        _check_keys(further, ("set", "lengths", "samples"), place)
+        known = f"a set among {', '.join(TEST_SETS)}"
+        _check(further, "set", lambda name: isinstance(name, str) and name in TEST_SETS, known, place)
+        _check_sizes(further, place)
+        tests += [(further["set"], length, further["samples"]) for length in further["lengths"]]
+    return tests
+
+
+def _blocks(content: dict, name: str, where: str) -> list[tuple[dict, str]]:
     """Tables of a name, each with its place for a message."""
     blocks = content.get(name, [])
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise ValueError(f"expected [[{name}]] as tables in {file}, got {blocks!r}")
-    return [(block, f"{file} of [[{name}]] number {number}") for number, block in enumerate(blocks, 1)]
+        raise ValueError(f"expected [[{name}]] as tables in {where}, got {blocks!r}")
+    return [(block, f"{where} of [[{name}]] number {number}") for number, block in enumerate(blocks, 1)]
 
 
 def _experiments(block: dict, where: str) -> list[Experiment]:
-    _check_keys(block, ("tasks", "methods", "seeds", "presets", "overrides"), where)
     block = {"seeds": [0], "presets": ["laptop"], "overrides": [[]]} | block
     for key in ("tasks", "methods", "presets"):
         _check(block, key, lambda names: bool(names) and _names(names), f"a list of {key}", where)

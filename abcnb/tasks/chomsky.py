@@ -156,16 +156,13 @@ class MissingDuplicate(StringTask):
         return torch.where(a == 2, b, torch.where(b == 2, a, 0)).cumsum(1)
 
 
-def numbers_of_total_length(count: int, first: int, length: int, generator: torch.Generator) -> Operands:
-    """Pairs of binary numbers from 1 on, of at most `first` bits and of the rest of `length` without an operator."""
-    pair = []
-    for bits in (first, length - 1 - first):
-        digits = torch.randint(2, (count, bits), generator=generator)
-        place = torch.randint(bits, (count,), generator=generator)
-        none = digits.sum(1) == 0
-        digits[none, place[none]] = 1
-        pair.append(digits)
-    return tuple(pair)
+def not_zero(count: int, bits: int, generator: torch.Generator) -> torch.Tensor:
+    """`count` binary numbers from 1 on, of at most so many bits, [count, bits]."""
+    digits = torch.randint(2, (count, bits), generator=generator)
+    place = torch.randint(bits, (count,), generator=generator)
+    none = digits.sum(1) == 0
+    digits[none, place[none]] = 1
+    return digits
 
 
 class BinaryAddition(Addition):
@@ -175,19 +172,22 @@ class BinaryAddition(Addition):
     bases = range(2, 3)
     default_base = 2
     test_sets = ("random",)
+    signs = 1  # that a length counts
+    number = staticmethod(not_zero)
 
     def __init__(self, base: int | None = None):
         super().__init__(base)
         self.train_length = LONGEST
 
     def digits_at(self, length):
-        return max(1, length - 2)
+        return max(1, length - self.signs - 1)
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
         generator, found = seeded_generator(self, length, test_set), []
-        firsts = torch.randint(1, max(2, length - 1), (samples,), generator=generator)
-        for first, count in zip(*firsts.unique(return_counts=True), strict=True):
-            pair = numbers_of_total_length(int(count), int(first), max(length, 3), generator)
+        both = max(2, length - self.signs)  # bits
+        firsts = torch.randint(1, both, (samples,), generator=generator)
+        for first, count in zip(*(part.tolist() for part in firsts.unique(return_counts=True)), strict=True):
+            pair = (self.number(count, bits, generator) for bits in (first, both - first))
             found.append([F.pad(a, (0, self.width_at(length) - a.shape[1])) for a in pair])
         return {test_set: tuple(torch.cat(part) for part in zip(*found, strict=True))}
 
@@ -215,8 +215,9 @@ class BinaryMultiplication(Multiplication):
         generator, found = seeded_generator(self, length, test_set), {}
         for _ in range(4):
             first = int(torch.randint(1, max(2, length - 1), (), generator=generator))
-            pair = numbers_of_total_length(max(1, samples // 4), first, max(length, 3), generator)
-            found[f"{first} × {length - 1 - first}"] = pair
+            second = max(2, length - 1) - first
+            pair = (not_zero(max(1, samples // 4), bits, generator) for bits in (first, second))
+            found[f"{first} × {second}"] = tuple(pair)
         return found
 
 

@@ -1,0 +1,69 @@
+"""Tasks of the benchmark of Huang et al. 2025 on which Transformers fail there: copying, Parity, binary sums.
+
+Tests are drawn as there: 51 to 100 tokens, 101 to 150, and up to 50, which are its training lengths. Here training has
+at most 12 symbols, or two numbers of 12 bits. Parity writes its running state, where there a model answers at once; the
+numbers of a sum are padded to one width, and its digits are written units first.
+
+Source: Huang et al., A Formal Framework for Understanding Length Generalization in Transformers, ICLR 2025, and their
+published code for how inputs are drawn.
+"""
+
+import torch
+
+from abcnb.tasks.chomsky import BinaryAddition, ParityCheck
+from abcnb.tasks.digits import Operands
+from abcnb.tasks.strings import StringTask
+from abcnb.tasks.task import FURTHER, register
+
+RANGE = 50  # lengths that a test has
+
+
+class OfManyLengths:
+    """A test of length 100 has lengths 51 to 100, each as often as any other."""
+
+    least = 1
+
+    def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
+        """Operands by length, as many of each."""
+        lengths = range(max(self.least, length - RANGE + 1), length + 1)
+        count, drawn = max(1, samples // len(lengths)), super().cases
+        return {f"{n} tokens": drawn(test_set, n, count)[test_set] for n in lengths}
+
+
+class HuangCopy(OfManyLengths, StringTask):
+    """A string of 0 and 1 as it is."""
+
+    name = "huang-copy"
+
+    def answer(self, string):
+        return string
+
+
+class HuangParity(OfManyLengths, ParityCheck):
+    """Whether the ones are even in number (0), by running parities; every number of ones is as likely as any other."""
+
+    name = "huang-parity"
+
+    def drawn(self, count, length, generator):
+        ones = torch.randint(length + 1, (count, 1), generator=generator, device=generator.device)
+        order = torch.rand(count, length, generator=generator, device=generator.device).argsort(1)
+        return (order < ones).long()
+
+
+class HuangAddition(OfManyLengths, BinaryAddition):
+    """The sum of two binary numbers, which begin with 1 unless they have one bit; a length counts `+` and `=` too."""
+
+    name = "huang-addition"
+    least = 4
+    signs = 2
+
+    @staticmethod
+    def number(count, bits, generator):
+        digits = torch.randint(2, (count, bits), generator=generator)
+        digits[:, -1] |= int(bits > 1)
+        return digits
+
+
+HUANG = (HuangCopy, HuangParity, HuangAddition)
+for _task in HUANG:
+    register(_task, FURTHER)
