@@ -1,7 +1,7 @@
 # make reproduce   install, train, calibrate, retrain, evaluate; print the table (15 minutes on two cores)
 # make reports     execute the notebooks that are not current, write reports/html/
 # make test        run the tests, two at a time
-# make oldest      the tests of Hugging Face models with the oldest transformers that works
+# make oldest      the tests of Hugging Face models and Trainer with the oldest transformers that works
 # make attack      kill, damage and fill up what the tests leave alone (some minutes)
 # make gpu         a quarter of an hour on a CUDA card; called again it goes on, and all that came of it is in gpu/
 # make soak        an hour of random work, memory and files counted (MINUTES=60)
@@ -36,7 +36,7 @@ test: .venv/everything
 oldest: .venv/everything
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/oldest 'transformers==4.56.0' 'tokenizers==0.22.0' 'huggingface_hub==0.34.4'
 	PYTHONPATH=.venv/oldest $(BIN)/python -c 'import transformers; print("transformers", transformers.__version__)'
-	PYTHONPATH=.venv/oldest $(BIN)/python -m pytest tests/test_hugging_face.py
+	PYTHONPATH=.venv/oldest $(BIN)/python -m pytest tests/test_hugging_face.py tests/test_hugging_face_batches.py tests/test_trainer.py
 
 attack: .venv/everything
 	$(BIN)/python -m pytest -m attack -rP tests/test_attacks.py

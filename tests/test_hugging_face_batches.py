@@ -123,7 +123,7 @@ def test_alibi_is_left_alone_where_it_decides_nothing_and_refused_where_it_needs
     if family != "Falcon":
         with pytest.raises(ValueError, match="so its positions cannot be switched off: pass keep_positions=True"):
             attach(model, LINES, RULE)
-    if family != "Mpt":
+    if family != "Mpt" or transformers.__version__ < "4.57":  # before, its masks were the same for all heads
         with pytest.raises(ValueError, match=rf"takes a mask of .*, {family}ForCausalLM does not"):
             attach(model, LINES, RULE, keep_positions=True)
         return
