@@ -95,7 +95,9 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 def test_a_trial_says_that_a_task_does_not_interpolate(file, tmp_path):
     done = run_command("try", file, "--preset", "smoke", "--runs", tmp_path / "runs")
-    assert done.exit_code == 0 and "does not interpolate: the plain model has" in done.output
+    assert done.exit_code == 0 and done.output.count("\ndoes not interpolate: after ") == 3
+    told = re.findall(r"plain model after (\d+) steps, held-out inputs of the training length: ", done.output)
+    assert told == ["20", "40", "80"], "twice as long, and again"
 
 
 def test_a_trial_shows_lines_and_scores(file, tmp_path, monkeypatch):
