@@ -171,7 +171,7 @@ def test_results_of_other_code_say_so(abc, committed, repository, tmp_path, caps
     zeroed = "of_shape[cells[index]] = 0.0"
     assert calibration.read_text().count(zeroed) == 1
     calibration.write_text(calibration.read_text().replace(zeroed, "of_shape[cells[index]] *= 0.01"))
-    chosen = {"preset": "smoke", "samples": 20, "stored": "True", "reports_dir": committed}
+    chosen = {"preset": "smoke", "samples": 20, "stored": "True", "live": "False", "reports_dir": committed}
     done = papermill_command(
         abc, "out.ipynb", *passed(chosen | {"runs_dir": copy / "runs"}), cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(copy)},

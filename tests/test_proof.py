@@ -122,7 +122,7 @@ def test_the_windows_of_an_addition_are_counted_by_hand():
     assert largest == 3**6 * 2 * 3
 
 
-@pytest.mark.parametrize("task", BY_HAND)
+@pytest.mark.parametrize("task", [pytest.param("successor", marks=pytest.mark.slow), "parity"])
 def test_a_committed_model_is_right_at_every_length_and_an_independent_script_agrees(task):
     model, data = committed(task)
     found = certify(model, data, progress=False)
