@@ -12,6 +12,7 @@ from abcnb.bench import evaluation, training
 from abcnb.bench.training import (
     bench_gpu,
     bench_many,
+    bench_parts,
     bench_step,
     matrix_rate,
     seconds,
@@ -48,7 +49,8 @@ def test_every_part_has_a_line(monkeypatch):
     monkeypatch.setattr(evaluation, "EXACT_MATCHES", 2)
     monkeypatch.setattr(evaluation, "ALONG_LINES", (("addition", 12, 2), ("many-addition", 3, 2)))
     monkeypatch.setattr(evaluation, "bench_many", lambda *_: ["  8 models at once"])
-    _, *ratios, step, eager, theirs, _ = evaluation.bench_cpu().splitlines()
+    monkeypatch.setattr(evaluation, "bench_parts", lambda *_: "  of its time")
+    _, *ratios, step, eager, theirs, _, _, _, _, _, _ = evaluation.bench_cpu().splitlines()
     assert len(ratios) == 3 and all("1.0×" in line for line in ratios)
     assert "addition vanilla" in step and "steps/s" in eager and "TransformerDecoder" in theirs
 
@@ -92,6 +94,12 @@ def test_many_at_once_are_trained_as_each_alone():
             step()
         for name, weight in alone.named_parameters():
             torch.testing.assert_close(weights[name][number], weight, rtol=1e-3, atol=1e-4)
+
+
+def test_the_parts_of_a_step_sum_up():
+    parts = dict(re.findall(r"(\w+) (\d+)%", bench_parts(reduced(), CPU, 3)))
+    assert list(parts) == ["data", "forward", "backward", "optimizer", "validation"]
+    assert abs(sum(map(int, parts.values())) - 100) <= 3
 
 
 def test_many_at_once_are_compared_with_one_after_another(monkeypatch):

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from abcnb.bench.training import bench_many, bench_step, matrix_rate, seconds
+from abcnb.bench.training import bench_many, bench_parts, bench_step, matrix_rate, seconds
 from abcnb.machine.devices import hardware
 from abcnb.model.decoding import greedy_decode, predictions_in_chunks
 from abcnb.model.evaluation import wrong_tokens
@@ -72,7 +72,8 @@ def bench_cpu() -> str:
     torch.set_num_threads(1)
     try:
         lines = [hardware(CPU), bench_exact_match(), *(bench_along_lines(*size) for size in ALONG_LINES)]
-        e = experiment("addition", "vanilla")
-        return "\n".join([*lines, *bench_step(e, CPU), *bench_many(e, (8,), CPU, 3)])
+        for e in (experiment("addition", "vanilla"), experiment("addition", "abs")):
+            lines += [*bench_step(e, CPU), bench_parts(e, CPU)]
+        return "\n".join([*lines, *bench_many(experiment("addition", "vanilla"), (8,), CPU, 3)])
     finally:
         torch.set_num_threads(threads)

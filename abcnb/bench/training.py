@@ -10,6 +10,7 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from abcnb.machine.devices import hardware
+from abcnb.model.evaluation import wrong_tokens
 from abcnb.model.positions import sinusoid
 from abcnb.model.training import in_bf16, learning_rate, loss_of, optimizer_of, training_step
 from abcnb.study.cost import forward_flops
@@ -126,6 +127,40 @@ def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, ste
     return lines
 
 
+def bench_parts(e: Experiment, device: torch.device, steps: int = 20) -> str:
+    """Where the time of a training step goes, and that of a validation, as shares of both."""
+    model, data, config = new_model(e, written_biases(e)).to(device), e.data(device), e.training
+    optimizer, generator = optimizer_of(model, config), torch.Generator(device).manual_seed(e.seed)
+    held_out, spent = data.validation(config.validation_samples, generator), {}
+
+    def timed(name: str, work: Callable[[], object], share: float = 1.0) -> object:
+        started = time.perf_counter()
+        found = work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        spent[name] = spent.get(name, 0.0) + share * (time.perf_counter() - started)
+        return found
+
+    for number in range(steps + 1):
+        if number == 1:  # the first warms up
+            spent.clear()
+        model.train()
+        batch = timed("data", lambda: data.train(config.batch_size, generator))
+        loss = timed("forward", lambda batch=batch: loss_of(model, batch, in_bf16(config, device)))
+        optimizer.zero_grad(set_to_none=True)
+        timed("backward", loss.backward)
+        timed("optimizer", lambda: (nn.utils.clip_grad_norm_(model.parameters(), config.clip), optimizer.step()))
+        model.eval()
+        if number in (0, steps):  # one of as many steps as a training has between two
+            timed(
+                "validation",
+                lambda: [wrong_tokens(model, part) for part in held_out],
+                steps / config.validate_every,
+            )
+    total = sum(spent.values())
+    return "  of its time: " + ", ".join(f"{name} {100 * part / total:.0f}%" for name, part in spent.items())
+
+
 def step_flops(e: Experiment) -> int:
     """Floating point operations of a training step, forward and backward."""
     return 3 * e.training.batch_size * forward_flops(e)
@@ -155,5 +190,7 @@ def bench_gpu(
 ) -> str:
     """Steps of Vanilla Successor and Addition, and of many models of Addition at once, as text."""
     wanted = [experiment(task, "vanilla", preset) for task in ("successor", "addition")]
-    lines = [hardware(device), *(line for e in wanted for line in bench_step(e, device, steps))]
+    lines = [hardware(device)]
+    for e in wanted:
+        lines += [*bench_step(e, device, steps), bench_parts(e, device, steps)]
     return "\n".join([*lines, *bench_many(wanted[-1], counts, device, steps)])
