@@ -1,4 +1,4 @@
-"""Tasks on strings, and those of the Chomsky hierarchy's benchmark: inputs, labels against plain Python, a run."""
+"""Tasks on strings, and those of two benchmarks: inputs, labels against plain Python, a run."""
 
 import pytest
 import torch
@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from abcnb import TrainingData, calibrate, evaluate, interpolate, retrain
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment, has
+from abcnb.study.other_tasks import IN_RANGES
 from abcnb.tasks.chomsky import CHOMSKY
+from abcnb.tasks.huang import HUANG
 from abcnb.tasks.strings import LONGEST, StringTask
 from abcnb.tasks.task import FURTHER, TASKS, get_task, register
 from abcnb.tasks.tokens import decode
@@ -48,11 +50,14 @@ ANSWERS = {
     "odds-first": lambda s: s[1::2] + s[::2],
     "binary-addition": lambda s: f"{sum(int(a, 2) for a in s.split('+')):b}",
     "binary-multiplication": lambda s: f"{int(s.split('*')[0], 2) * int(s.split('*')[1], 2):b}",
+    "huang-copy": lambda s: s,
+    "huang-parity": lambda s: str(s.count("1") % 2),
+    "huang-addition": lambda s: f"{sum(int(a, 2) for a in s.split('+')):b}",
 }
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.sampled_from(sorted(ANSWERS)), st.integers(3, 70))
+@given(st.sampled_from(sorted(ANSWERS)), st.integers(4, 70))
 def test_answers_are_those_of_plain_python(name, length):
     task = get_task(name)
     for operands in task.cases("random", length, 9).values():
@@ -62,8 +67,9 @@ def test_answers_are_those_of_plain_python(name, length):
             assert task.read(decode(target)) == ANSWERS[name](decode(source).strip("$&="))
 
 
-def test_there_is_an_answer_for_every_task_of_the_benchmark():
-    assert set(ANSWERS) == {task.name for task in CHOMSKY}
+def test_there_is_an_answer_for_every_task_of_the_benchmarks():
+    assert set(ANSWERS) == {task.name for task in (*CHOMSKY, *HUANG)}
+    assert set(IN_RANGES) == {task.name for task in HUANG}
     assert not set(ANSWERS) & set(TASKS)
 
 
@@ -101,6 +107,28 @@ def test_the_lengths_of_a_sum_are_those_of_the_benchmark():
     assert not a[:, 10].any() and not b[:, 10].any()
     bits = (a * torch.arange(1, 12)).max(1).values
     assert bits.max() == 10 and 0.04 < (bits == 10).float().mean() < 0.06  # half of a tenth lead with 1
+
+
+def test_a_test_has_fifty_lengths_in_equal_parts():
+    cases = get_task("huang-copy").cases("random", 100, 2000)
+    assert [len(a) for (a,) in cases.values()] == [40] * 50
+    assert [a.shape[1] for (a,) in cases.values()] == list(range(51, 101))
+
+
+def test_every_number_of_ones_is_as_likely_as_any_other():
+    ones = get_task("huang-parity").drawn(8000, 9, torch.Generator().manual_seed(0)).sum(1)
+    assert (torch.bincount(ones, minlength=10) / 800 - 1).abs().max() < 0.15
+
+
+def test_sums_have_their_lengths_and_begin_with_one():
+    """`1+0=` is the shortest; of 12 tokens, signs included, the first number has 1 to 9 bits, evenly."""
+    task = get_task("huang-addition")
+    assert next(iter(task.cases("random", 50, 470))) == "4 tokens"
+    operands = task.cases("random", 50, 20_000)["12 tokens"]
+    bits = torch.stack([(a * torch.arange(1, a.shape[1] + 1)).max(1).values for a in operands])
+    long = bits.min(0).values > 1
+    assert (bits.sum(0)[long] == 10).all() and (bits.sum(0) <= 10).all()
+    assert bits.max() == 9
 
 
 @pytest.mark.parametrize("text, output", [("2048", "2048&"), ("0", "0&")])
