@@ -121,7 +121,7 @@ def page(reports: Path) -> str:
     made = f"Preset `laptop`, seeds {ranges(set(scores['seed']))}, at most {most:,} samples per length, on {hardware}."
     solved = (
         f"Of the benchmark's fifteen tasks {(means.min() >= SOLVED).sum()} are solved on every seed, and "
-        f"{(means.max() >= SOLVED).sum()} on the best one, as the benchmark counts."
+        f"{(means.max() >= SOLVED).sum()} on the best one, by its bar of {SOLVED}%."
     )
     second = [task.name for task in HUANG]
     further = [name for name in FURTHER if name not in (*benchmark, *second)]
