@@ -38,3 +38,8 @@ def test_a_table_of_words_is_aligned_left_and_the_same_each_time():
     html = in_words(table).to_html()
     assert html == in_words(table).to_html() and "text-align: left" in html
     assert ">99.5<" in html and ">addition<" in html and ">task<" not in html
+
+
+def test_names_of_columns_lose_the_marks_of_code():
+    html = in_words(pd.DataFrame({"`abc`": ["100"], "lines": ["`a[place]`"]})).to_html()
+    assert ">abc</th>" in html and "<td" in html and "`a[place]`" in html
