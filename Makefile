@@ -50,9 +50,9 @@ GPU_BENCH_SECONDS ?= 150
 
 gpu: .venv/everything
 	mkdir -p $(GPU)
-	-timeout 120 $(BIN)/python -m pytest -m gpu > $(GPU)/tests.txt
+	-timeout 90 $(BIN)/python -m pytest -m gpu > $(GPU)/tests.txt
 	-timeout $(GPU_BENCH_SECONDS) $(BIN)/python -m abcnb bench --device $(DEVICE) > $(GPU)/bench.txt
-	-timeout 450 $(BIN)/python -m abcnb sweep $(GPU_SWEEP) --device $(DEVICE) --workers 4 --runs $(GPU)/runs --reports $(GPU)
+	-timeout 400 $(BIN)/python -m abcnb sweep $(GPU_SWEEP) --device $(DEVICE) --workers 4 --runs $(GPU)/runs --reports $(GPU)
 	-for notebook in 03_attention_analysis 05_abc; do \
 	    timeout 120 $(BIN)/papermill notebooks/$$notebook.ipynb $(GPU)/$$notebook.ipynb \
 	    -p preset $(GPU_PRESET) -p device $(DEVICE) -p runs_dir $(abspath $(GPU))/runs -p stored False; done

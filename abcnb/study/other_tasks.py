@@ -15,7 +15,7 @@ from abcnb.study import results, views
 from abcnb.study.tables import markdown, ranges
 from abcnb.study.trial import FACTORS
 from abcnb.tasks.chomsky import CHOMSKY
-from abcnb.tasks.huang import HUANG, RANGE
+from abcnb.tasks.huang import RANGE
 from abcnb.tasks.strings import LONGEST
 from abcnb.tasks.task import FURTHER, Task
 
@@ -123,7 +123,6 @@ def page(reports: Path) -> str:
         f"Of the benchmark's fifteen tasks {(means.min() >= SOLVED).sum()} are solved on every seed, and "
         f"{(means.max() >= SOLVED).sum()} on the best one, by its bar of {SOLVED}%."
     )
-    second = [task.name for task in HUANG]
-    further = [name for name in FURTHER if name not in (*benchmark, *second)]
+    further = [name for name in FURTHER if name not in (*benchmark, *IN_RANGES)]
     tables = [table(scores, found, benchmark), in_ranges(scores, found), table(scores, found, further)]
     return "\n\n".join([made, *([solved] if len(means) else []), *map(markdown, tables)])

@@ -15,11 +15,7 @@ from abcnb.study.settings import with_settings
 from abcnb.study.views import score_lines
 
 FACTORS = (1, 2, 4, 10)  # lengths of the tests, in training lengths
-LONGER = (
-    1,
-    2,
-    4,
-)  # steps of a plain model that does not interpolate and whose lines do not do, in those of all tasks
+LONGER = (1, 2, 4)  # times the steps of all tasks, for a plain model that does not interpolate
 ENOUGH = 99.0  # percent exact match
 SAMPLES = 1000
 
