@@ -60,7 +60,7 @@ def lengths() -> list[int]:
 
 
 def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """One row for each task: its plain model and `abc` by length, the benchmark's score, lines; *not run* elsewhere.
+    """One row for each task: its plain model and `abc` by length, the benchmark's score, minutes, lines.
 
     The score is the exact match averaged over those of the benchmark's lengths that were tested. The benchmark's own
     counts right tokens of the answer, and is at least as high.
@@ -73,7 +73,7 @@ def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str]) -> pd
             long = mine[(mine["method"] == "abc") & mine["length"].isin(SCORED)]
             row["41 to 500"] = views.cell(long.groupby("seed")["exact"].mean(), None)
             row["their Transformer"] = TRANSFORMER.get(name, "not checked")
-        row["lines"] = _lines(found[found["task"] == name])
+        row |= {"minutes": _minutes(mine), "lines": _lines(found[found["task"] == name])}
         rows.append(row)
     return pd.DataFrame(rows).fillna("")
 
@@ -85,7 +85,7 @@ def in_ranges(scores: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
         mine = scores[scores["task"] == name].assign(exact=views.exact_match)
         row = {"task": name, "seeds": mine["seed"].nunique()} | _methods(mine, [RANGE, 2 * RANGE, 3 * RANGE])
         row["their Transformer"] = " / ".join(f"{number:g}" for number in theirs)
-        rows.append(row | {"lines": _lines(found[found["task"] == name])})
+        rows.append(row | {"minutes": _minutes(mine), "lines": _lines(found[found["task"] == name])})
     return pd.DataFrame(rows)
 
 
@@ -96,6 +96,13 @@ def _methods(mine: pd.DataFrame, at: Sequence[int]) -> dict[str, str]:
         cells = [views.cell(of_method["exact"][of_method["length"] == n], None) for n in at]
         row[f"`{method}`"] = "not run" if set(cells) == {"not run"} else " / ".join(cells)
     return row
+
+
+def _minutes(mine: pd.DataFrame) -> str:
+    """Of training, the plain model and the new one, mean of the seeds."""
+    if set(mine["method"]) != {"vanilla", "abc"}:
+        return "not run"
+    return f"{mine.groupby(['method', 'seed'])['train_seconds'].first().groupby('method').mean().sum() / 60:.1f}"
 
 
 def _lines(found: pd.DataFrame) -> str:
