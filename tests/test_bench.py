@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from abcnb.bench import evaluation, training
+from abcnb.bench.hugging_face import batch_of, kept_bytes
 from abcnb.bench.training import (
     bench_gpu,
     bench_many,
@@ -25,6 +26,7 @@ from abcnb.study import results
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
+from abcnb.tasks.training_data import TrainingData
 
 CPU = torch.device("cpu")
 REDUCED = [
@@ -50,7 +52,8 @@ def test_every_part_has_a_line(monkeypatch):
     monkeypatch.setattr(evaluation, "ALONG_LINES", (("addition", 12, 2), ("many-addition", 3, 2)))
     monkeypatch.setattr(evaluation, "bench_many", lambda *_: ["  8 models at once"])
     monkeypatch.setattr(evaluation, "bench_parts", lambda *_: "  of its time")
-    _, *ratios, step, eager, theirs, _, _, _, _, _, _ = evaluation.bench_cpu().splitlines()
+    monkeypatch.setattr(evaluation, "bench_lines", lambda: ["a Llama"])
+    _, *ratios, step, eager, theirs, _, _, _, _, _, _, _ = evaluation.bench_cpu().splitlines()
     assert len(ratios) == 3 and all("1.0×" in line for line in ratios)
     assert "addition vanilla" in step and "steps/s" in eager and "TransformerDecoder" in theirs
 
@@ -131,6 +134,23 @@ def test_forms_are_compared_in_steps_per_second_and_in_shares_of_the_matrix_rate
         "  ours: 2.0 steps/s, 50% of the matrix rate",
         "  torch.nn.TransformerDecoder: 0.5 steps/s, 12% of the matrix rate",
     ]
+
+
+def test_bytes_for_the_backward_pass_are_counted_once_and_without_weights():
+    """Of relu(x w): x, [8, 4], for the gradient of w; the result, [8, 3], for that of relu, twice in the sum."""
+    weight, x = torch.nn.Parameter(torch.randn(4, 3)), torch.randn(8, 4)
+
+    def forward():
+        y = (x @ weight).relu()
+        return (y * y).sum()
+
+    assert kept_bytes(forward, {weight.untyped_storage().data_ptr()}) == 4 * (8 * 4 + 8 * 3)
+
+
+def test_batches_of_several_shapes_are_padded_and_as_many_as_of_one():
+    batch = batch_of(TrainingData("addition", one_stream=True), range(2, 10), torch.Generator())
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    assert ids.shape == (128, 3 * 9 + 4) and mask.sum(1).unique().tolist() == [3 * n + 4 for n in range(2, 10)]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ ROOMS = {
     "proof": CORE | {"proof"},
     "study": CORE | {"surface", "rivals", "proof", "study"},
     "show": CORE | {"surface", "rivals", "study", "show"},
-    "bench": CORE | {"rivals", "study", "bench"},
+    "bench": CORE | {"rivals", "yours", "study", "bench"},
     "__main__": CORE | {"proof", "study", "show", "bench"},
 }
 BAGS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared", "base", "core"}

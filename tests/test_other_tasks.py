@@ -14,7 +14,7 @@ def scores(**named):
     return pd.DataFrame(rows, columns=results.COLUMNS)
 
 
-LINE = {"task": "reverse-string", "seed": 0, "attention": "cross", "kind": "digits"}
+LINE = {"task": "reverse-string", "seed": 0, "attention": "cross", "kind": "digits", "settings": ""}
 LINES = [("a[place]", 0.5), ("&", 0.9), ("a[place-1]", 0.3)]
 
 
@@ -40,6 +40,24 @@ def test_minutes_are_those_of_both_trainings_mean_of_the_seeds():
         table, pd.DataFrame([LINE | {"line": "&", "share": 1}]), ["reverse-string"]
     ).to_dict("records")
     assert row["minutes"] == "2.2"  # (90 + 45) / 60
+
+
+def test_of_a_seed_whose_plain_model_was_trained_for_longer_the_last_attempt_counts():
+    longer = {"seed": 1, "train_steps": 1600, "correct": 100}
+    table = pd.concat(
+        [
+            *(scores(method="vanilla", seed=seed, train_steps=800, correct=5) for seed in (0, 1)),
+            scores(method="abc", seed=0, correct=100),
+            scores(method="abc", seed=1, correct=0),
+            scores(method="vanilla", settings="training.steps=1600", **longer),
+            scores(method="abc", settings="interpolation.training.steps=1600", **longer),
+        ]
+    )
+    found = pd.DataFrame([LINE | {"line": line, "share": share} for line, share in LINES])
+    (row,) = other_tasks.table(table, found, ["reverse-string"]).to_dict("records")
+    assert row["41 to 500"] == "100" and row["`abc`"] == " / ".join(["100"] * 4)
+    assert row["`vanilla`"] == " / ".join(["52.50, worst 5.00"] * 4)
+    assert row["plain steps"] == "800 (seed 0), 1,600 (seed 1)"
 
 
 def test_what_was_not_run_says_so():

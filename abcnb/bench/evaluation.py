@@ -1,8 +1,11 @@
 """Speed on one thread of a CPU, as ratios within one run: exact match, and a training step."""
 
+from importlib.util import find_spec
+
 import torch
 from torch import nn
 
+from abcnb.bench.hugging_face import bench_lines
 from abcnb.bench.training import bench_many, bench_parts, bench_step, matrix_rate, seconds
 from abcnb.machine.devices import hardware
 from abcnb.model.decoding import greedy_decode, predictions_in_chunks
@@ -74,6 +77,7 @@ def bench_cpu() -> str:
         lines = [hardware(CPU), bench_exact_match(), *(bench_along_lines(*size) for size in ALONG_LINES)]
         for e in (experiment("addition", "vanilla"), experiment("addition", "abs")):
             lines += [*bench_step(e, CPU), bench_parts(e, CPU)]
-        return "\n".join([*lines, *bench_many(experiment("addition", "vanilla"), (8,), CPU, 3)])
+        lines += bench_many(experiment("addition", "vanilla"), (8,), CPU, 3)
+        return "\n".join(lines + (bench_lines() if find_spec("transformers") else []))
     finally:
         torch.set_num_threads(threads)
