@@ -1,5 +1,7 @@
 """Tasks on strings, and those of two benchmarks: inputs, labels against plain Python, a run."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -34,6 +36,25 @@ def echo():
     del FURTHER["echo"]
 
 
+def stack(string):
+    left = []
+    for symbol in map(int, string):
+        if symbol == 2:
+            del left[-1:]
+        else:
+            left.append(symbol % 3)
+    return "".join(map(str, reversed(left)))
+
+
+def in_brackets(string):
+    return eval("".join("01234+-()"[int(c)] for c in string)) % 5
+
+
+def unknown(string):
+    inside, _, value = string.partition("a")
+    return "".join(d for d in "01234" if in_brackets(inside.replace("9", d)) == int(value))
+
+
 def value(expression):
     return eval("".join("+-*"[int(c) - 5] if c > "4" else c for c in expression)) % 5
 
@@ -44,12 +65,17 @@ ANSWERS = {
     "modular-arithmetic": lambda s: str(value(s)),
     "parity-check": lambda s: str(s.count("1") % 2),
     "cycle-navigation": lambda s: str((s.count("2") - s.count("0")) % 5),
+    "stack-manipulation": stack,
     "reverse-string": lambda s: s[::-1],
+    "modular-arithmetic-brackets": lambda s: str(in_brackets(s)),
+    "solve-equation": unknown,
     "duplicate-string": lambda s: s + s,
     "missing-duplicate": lambda s: (s[len(s) // 2 :] + s[: len(s) // 2])[s.index("2")],
     "odds-first": lambda s: s[1::2] + s[::2],
     "binary-addition": lambda s: f"{sum(int(a, 2) for a in s.split('+')):b}",
     "binary-multiplication": lambda s: f"{int(s.split('*')[0], 2) * int(s.split('*')[1], 2):b}",
+    "compute-sqrt": lambda s: f"{math.isqrt(int(s, 2)):b}",
+    "bucket-sort": lambda s: "".join(sorted(s)),
     "huang-copy": lambda s: s,
     "huang-parity": lambda s: str(s.count("1") % 2),
     "huang-addition": lambda s: f"{sum(int(a, 2) for a in s.split('+')):b}",

@@ -315,7 +315,7 @@ def in_rows(
     prompt_length: int,
     names: tuple[str, ...],
     rows: int,
-    width: int,
+    widths: tuple[int, ...],
 ) -> Stream:
     """One causal sequence whose output has `rows` rounds of rows, one row of each name in a round, and the end token.
 
@@ -325,17 +325,18 @@ def in_rows(
         prompt_length: its tokens.
         names: of the rows of a round, in order.
         rows: rounds.
-        width: digits of a row, without the separator that ends it.
+        widths: digits of each of these rows, without the separator that ends it.
     """
-    stride = len(names) * (width + 1)
+    tokens = torch.tensor(widths) + 1
+    stride, starts = int(tokens.sum()), tokens.cumsum(0) - tokens
     outputs, kinds = [], []
-    for number, name in enumerate(names):
-        start = prompt_length + number * (width + 1)
+    for name, width, within in zip(names, widths, starts.tolist(), strict=True):
+        start = prompt_length + within
         outputs.append(Segment(name, start, (rows, width), (stride, 1), 1, COUNTERS))
         outputs.append(Segment(f"{name} end", start + width, (rows,), (stride,), 0, ("row",)))
         kinds += [name, f"{name} end"]
     steps = torch.arange(rows * stride + 1)
-    within = steps % stride
-    place = within % (width + 1)
-    kind = 2 * (within // (width + 1)) + (place == width)
+    number = torch.searchsorted(starts, steps % stride, right=True) - 1
+    place = steps % stride - starts[number]
+    kind = 2 * number + (place == tokens[number] - 1)
     return Stream((*prompt, *outputs), prompt_length, tuple(kinds), shape, kind, steps // stride, place)

@@ -10,14 +10,17 @@ odds first begins with). Of odd lengths, missing duplicate has one symbol less, 
 have their length.
 """
 
+import random
+
 import torch
 import torch.nn.functional as F
 
 from abcnb.tasks.arithmetic import Addition
+from abcnb.tasks.cells import EDGE, CellTask, StringInRows
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.rows import Multiplication
 from abcnb.tasks.strings import LONGEST, StringTask
-from abcnb.tasks.task import FURTHER, register
+from abcnb.tasks.task import FURTHER, get_task, register
 from abcnb.tasks.testsets import seeded_generator
 
 MODULUS = 5
@@ -221,9 +224,167 @@ class BinaryMultiplication(Multiplication):
         return found
 
 
+class BucketSort(CellTask):
+    """Five symbols in order, by insertion: cells hold those read so far; 5 is an empty cell."""
+
+    name = "bucket-sort"
+    symbols, codes, empty = 5, 6, 5
+
+    def rewritten(self, symbol, left, here, right):
+        return torch.where(here <= symbol, here, torch.where(left <= symbol, symbol, left))
+
+
+class StackManipulation(CellTask):
+    """A stack, its bottom first (0, 1), then pop (2), push 0 (3), push 1 (4): what is left, top first; 2 is nothing."""
+
+    name = "stack-manipulation"
+    symbols, codes, empty = 5, 5, 2
+
+    def drawn(self, count, length, generator):
+        stack, actions = (
+            torch.randint(low, high, (count, length), generator=generator, device=generator.device)
+            for low, high in ((0, 2), (2, 5))
+        )
+        size = torch.randint(1, max(2, length), (count, 1), generator=generator, device=generator.device)
+        return torch.where(torch.arange(length, device=stack.device) < size, stack, actions)
+
+    def rewritten(self, symbol, left, here, right):
+        pushed = torch.where(left == EDGE, torch.where(symbol < 2, symbol, symbol - 3), left)
+        return torch.where(symbol == 2, torch.where(right == EDGE, self.empty, right), pushed)
+
+
+PLUS, MINUS, OPEN, CLOSE, UNKNOWN, EQUALS = range(MODULUS, MODULUS + 6)  # behind the digits
+
+
+def expression(length: int, draw: random.Random) -> list[int]:
+    """The symbols of a random expression with brackets."""
+    if length < 5:
+        digit = draw.randrange(MODULUS)
+        return [[digit], [MINUS, digit], [OPEN, digit, CLOSE], [OPEN, MINUS, digit, CLOSE]][length - 1]
+    left, operator = draw.randrange(1, length - 3), draw.choice((PLUS, MINUS))
+    return [OPEN, *expression(left, draw), operator, *expression(length - left - 3, draw), CLOSE]
+
+
+class ModularArithmeticBrackets(CellTask):
+    """Sums and differences modulo 5 in brackets; 5 to 8 stand for +, −, ( and ).
+
+    A first row holds the sum so far, a second the sign of what comes next and the signs before the open brackets,
+    innermost first; 5 is +, 6 −, 11 an empty cell. The sign is 11 after a number or a bracket that closes. With an
+    unknown (`SolveEquation`) it has other codes from there on: 7, 8 and 12 where that counts as positive, 9, 10 and 13
+    where negative; and behind the equals sign 14 and 15.
+    """
+
+    name = "modular-arithmetic-brackets"
+    symbols, codes, empty = 9, 16, 11
+    first = (0, 5, 5)
+    train_length = LONGEST
+    row_names = ("sums", "signs")
+    separators = "+*"
+
+    def widths_of(self, length):
+        return 1, 2 + (length + 3) // 4  # as many brackets may be open
+
+    def drawn(self, count, length, generator):
+        draw = random.Random(int(torch.randint(2**60, (), generator=generator, device=generator.device)))
+        return torch.tensor([expression(length, draw) for _ in range(count)], device=generator.device)
+
+    def rewritten(self, symbol, left, here, right):
+        def by_symbol(*cases):
+            found = here
+            for which, code in cases:
+                found = torch.where(symbol == which, code, found)
+            return found
+
+        number = symbol < MODULUS
+        solved = torch.where(right == 14, symbol - here, here - symbol)
+        added = here + symbol * (1 - 2 * ((right - 5) % 2))
+        total = torch.where(number, torch.where(right > 13, solved, added) % MODULUS, here)
+        known = torch.where(
+            here > 10, here - 11, (here - 5) // 2
+        )  # 0: no unknown yet; 1, 2: its sign; behind =: 3, 4
+        minus = torch.where(here > 10, right - 5, (here - 5) % 2)  # after a number that of the bracket
+        sign = by_symbol(
+            (PLUS, 5 + 2 * known + minus), (MINUS, 6 + 2 * known - minus), (CLOSE, 11 + known),
+            (UNKNOWN, 12 + minus), (EQUALS, 13 + known),
+        )  # fmt: skip
+        sign = torch.where(number, 11 + known, sign)
+        opened = torch.where(left == self.empty, left, 5 + (left - 5) % 2)
+        outer = by_symbol((OPEN, opened), (CLOSE, torch.where(right == EDGE, self.empty, right)))
+        return torch.where(left == EDGE, total, torch.where(left < MODULUS, sign, outer))
+
+    def read(self, output):
+        return self.split_rows(output)[-2][:1]
+
+
+class SolveEquation(ModularArithmeticBrackets):
+    """The digit that is written x (9) in an expression whose value stands behind an equals sign (10), modulo 5."""
+
+    name = "solve-equation"
+    symbols = 11
+    shortest = 3
+
+    def drawn(self, count, length, generator):
+        inside = super().drawn(count, length - 2, generator)
+        value = get_task("modular-arithmetic-brackets").label(inside.flip(1))[:, :1]
+        # The first digit from a random place on, as theirs.
+        start = torch.randint(length - 2, (count, 1), generator=generator, device=generator.device)
+        places = (start + torch.arange(length - 2, device=start.device)) % (length - 2)
+        first = (inside.gather(1, places) < MODULUS).long().argmax(1, keepdim=True)
+        asked = inside.scatter(1, places.gather(1, first), UNKNOWN)
+        return torch.cat([asked, torch.full_like(value, EQUALS), value], 1)
+
+
+class ComputeSqrt(StringInRows):
+    """The square root of a binary number, rounded down, digit by digit; of odd lengths, behind a zero.
+
+    With two more bits the remainder r becomes 4r + these bits, and if 4q + 1 can be taken away (q: the root),
+    its next digit is 1. A first row, units first, has a bit of that remainder, of 4q + 1 (×2), of their difference (×4)
+    and the borrow (×8); a second, units last, a bit of the remainder that is kept, of the root (×2) and whether it was
+    too much (×4).
+    """
+
+    name = "compute-sqrt"
+    codes = 16
+    train_length = LONGEST
+    row_names = ("tried", "kept")
+    separators = "+*"
+
+    def drawn(self, count, length, generator):
+        bits = super().drawn(count, length, generator)
+        bits[:, -1:] |= (bits == 0).all(1, keepdim=True)  # no number is 0
+        return F.pad(bits, (length % 2, 0))
+
+    def rounds_of(self, length):
+        return (length + 1) // 2
+
+    def widths_of(self, length):
+        return (self.rounds_of(length) + 2,) * 2
+
+    def rows_of(self, a):
+        rest = root = a.new_zeros(len(a), self.widths_of(a.shape[1])[0])
+        one, zero, rows = torch.ones_like(a[:, :1]), torch.zeros_like(a[:, :1]), ([], [])
+        for bits in reversed(a.split(2, 1)):
+            rest, tried = torch.cat([bits, rest[:, :-2]], 1), torch.cat([one, zero, root[:, :-2]], 1)
+            difference, borrows = [], [zero]
+            for place in range(rest.shape[1]):
+                left = rest[:, [place]] - tried[:, [place]] - borrows[-1]
+                difference.append(left % 2)
+                borrows.append((left < 0).long())
+            difference, borrow, too_much = torch.cat(difference, 1), torch.cat(borrows[1:], 1), borrows[-1]
+            rows[0].append(rest + 2 * tried + 4 * difference + 8 * borrow)
+            rest = torch.where(too_much == 1, rest, difference)
+            root = torch.cat([1 - too_much, root[:, :-1]], 1)
+            rows[1].append((rest + 2 * root + 4 * too_much).flip(1))
+        return tuple(torch.stack(some, 1) for some in rows)
+
+    def read(self, output):
+        return "".join(str(int(code, 16) // 2 % 2) for code in self.split_rows(output)[-1][:-1]).lstrip("0") or "0"
+
+
 CHOMSKY = (
-    EvenPairs, ModularArithmetic, ParityCheck, CycleNavigation, ReverseString, DuplicateString, MissingDuplicate,
-    OddsFirst, BinaryAddition, BinaryMultiplication,
+    EvenPairs, ModularArithmetic, ParityCheck, CycleNavigation, StackManipulation, ReverseString,
+    ModularArithmeticBrackets, SolveEquation, DuplicateString, MissingDuplicate, OddsFirst, BinaryAddition,
+    BinaryMultiplication, ComputeSqrt, BucketSort,
 )  # fmt: skip
 for _task in CHOMSKY:
     register(_task, FURTHER)

@@ -203,7 +203,7 @@ class Multiplication(RowTask):
             Segment("*", n + 1),
             Segment("=", n + m + 2),
         )
-        return in_rows(shape, prompt, n + m + 3, self.row_names, m, n + 1)
+        return in_rows(shape, prompt, n + m + 3, self.row_names, m, (n + 1, n + 1))
 
     def rows_of(self, a, b):
         n, m = a.shape[1], b.shape[1]
@@ -271,7 +271,7 @@ class ManyAddition(RowTask):
             Segment("$", 0),
             Segment("operators", width + 1, (terms,), (width + 1,), 0, ("row",)),
         )
-        return in_rows(shape, prompt, 1 + terms * (width + 1), self.row_names, terms, width)
+        return in_rows(shape, prompt, 1 + terms * (width + 1), self.row_names, terms, (width,))
 
     def rows_of(self, *terms):
         sums = torch.stack(terms, dim=1).cumsum(1)

@@ -7,6 +7,7 @@ strings as they are read.
 """
 
 from functools import lru_cache
+from typing import Protocol
 
 import torch
 
@@ -19,22 +20,28 @@ LONGEST = 12  # symbols of the longest strings that are trained on
 STRING_NUMBERS = ("even", "bucketed")
 
 
+class Drawing(Protocol):
+    """A task that draws strings."""
+
+    shortest: int
+
+    def drawn(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor: ...
+
+
 class StringSampler:
-    """Draws strings of 1 to `LONGEST` symbols, all of a batch of one length; of the held-out ones, the longest.
+    """Draws strings of up to a length, all of a batch of one length; of the held-out ones, the longest.
 
     Where there are few strings of a length, held-out ones are among those of training: tests are longer.
     """
 
-    def __init__(self, task: "StringTask", held_out: bool, device: torch.device | str):
-        self.task, self.device = task, device
-        self.shortest = task.train_length if held_out else task.shortest
+    def __init__(self, task: "Drawing", held_out: bool, device: torch.device | str, longest: int):
+        self.task, self.device, self.longest = task, device, longest
+        self.shortest = longest if held_out else task.shortest
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
         """`batch` strings, last symbol first, [batch, length]."""
         # On a GPU this waits for the device once a step: the length decides the sizes of all tensors.
-        length = torch.randint(
-            self.shortest, self.task.train_length + 1, (), generator=generator, device=self.device
-        )
+        length = torch.randint(self.shortest, self.longest + 1, (), generator=generator, device=self.device)
         return (self.task.drawn(batch, int(length), generator).flip(1),)
 
 
@@ -120,7 +127,7 @@ class StringTask(Task):
                 f"expected 'even' or 'bucketed' numbers and a width of {self.training_width(numbers)} for {self.name}, "
                 f"whose strings have their own lengths, got {numbers!r} and {width}"
             )
-        return StringSampler(self, held_out, device)
+        return StringSampler(self, held_out, device, self.train_length)
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
         strings = self.drawn(samples, length, seeded_generator(self, length, test_set))
