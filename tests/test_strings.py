@@ -185,7 +185,40 @@ def test_an_output_of_two_strings_has_two_kinds_of_steps():
     assert others.tokens([torch.arange(3)]).tolist() == [10, 11, 12]  # $ 5 symbols & | start 2 odds
 
 
-@pytest.mark.parametrize("name", ["duplicate-string", "missing-duplicate"])
+@pytest.mark.parametrize(
+    "name, text, output",
+    [
+        ("bucket-sort", "423", "455+245+234+&"),
+        ("stack-manipulation", "01422", "02222+10222+11022+10222+02222+&"),  # 0, 1, push 1, pop, pop
+        # −(1 + 2): the sign before the bracket, c, turns those inside; −1 = 4, −1 − 2 = 2
+        ("modular-arithmetic-brackets", "671528", "0+1bdd*0+1cbd*4+2cbd*4+1cbd*2+2cbd*2+2bdd*&"),
+        # 10 − 1 = 1 (e: 0 − 1 = 1 with a borrow), so the root begins with 1; 101 − 101 = 0, so it is 11
+        ("compute-sqrt", "1001", "e100+0003*3030+0022*&"),
+    ],
+)
+def test_a_row_of_cells_is_rewritten_for_each_symbol(name, text, output):
+    task = get_task(name)
+    assert decode(task.batch(task.parse(text)).target[0]) == output
+
+
+def test_rows_of_a_round_may_have_widths_of_their_own():
+    stream = get_task("modular-arithmetic-brackets").stream(1)
+    assert stream.kinds == ("sums", "sums end", "signs", "signs end") and stream.prompt == 3  # $ symbol =
+    assert stream.kind.tolist() == [0, 1, 2, 2, 2, 3, 0] and stream.place.tolist() == [0, 1, 0, 1, 2, 3, 0]
+    assert stream.segment("signs").tokens([torch.zeros(3, dtype=torch.long), torch.arange(3)]).tolist() == [
+        5,
+        6,
+        7,
+    ]
+
+
+@pytest.mark.parametrize("numbers, width", [("uniform", 0), ("even", 9)])
+def test_cells_take_strings_of_their_training_lengths(numbers, width):
+    with pytest.raises(ValueError, match="expected 'even' numbers and a width from 1 to 8 for bucket-sort"):
+        TrainingData("bucket-sort", numbers, width)
+
+
+@pytest.mark.parametrize("name", ["duplicate-string", "missing-duplicate", "solve-equation", "compute-sqrt"])
 def test_a_run_is_trained_and_tested(tmp_path, name):
     run = fit(experiment(name, "abc", "smoke"), tmp_path, "cpu", progress=False)
     assert run.evaluate(14, 30).samples == 30

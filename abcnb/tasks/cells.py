@@ -29,6 +29,7 @@ class StringInRows(RowTask):
     Attributes:
         symbols: of inputs.
         codes: digits of outputs, as many as symbols at least and at most 16.
+        a_round: symbols that are read for each round of rows; of several, lines tell which.
         shortest, train_length: symbols of the strings of a training.
     """
 
@@ -41,6 +42,7 @@ class StringInRows(RowTask):
     lines_by_hand: dict = {}
     symbols = 2
     codes: int
+    a_round = 1
     shortest = 1
     train_length = 8
 
@@ -72,10 +74,6 @@ class StringInRows(RowTask):
         strings = self.drawn(samples, length, seeded_generator(self, length, test_set))
         return {test_set: (strings.flip(1),)}
 
-    def rounds_of(self, length: int) -> int:
-        """How many rows of each name the output has."""
-        return length
-
     def shape_of_length(self, length):
         return length, *self.widths_of(length)
 
@@ -85,9 +83,10 @@ class StringInRows(RowTask):
     @lru_cache(maxsize=256)  # noqa: B019  tasks live as long as the program
     def stream_of_shape(self, shape):
         length, *widths = shape
-        string = Segment("symbols", 1, (length,), (1,), 0, ("row",))
-        prompt = (string, Segment("$", 0), Segment("=", length + 1))
-        return in_rows(shape, prompt, length + 2, self.row_names, self.rounds_of(length), tuple(widths))
+        rounds = length // self.a_round
+        grid = ((rounds,), (1,)) if self.a_round == 1 else ((rounds, self.a_round), (self.a_round, 1))
+        prompt = (Segment("symbols", 1, *grid, 0, ("row",)), Segment("$", 0), Segment("=", length + 1))
+        return in_rows(shape, prompt, length + 2, self.row_names, rounds, tuple(widths))
 
     def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
         self._check_form(form)

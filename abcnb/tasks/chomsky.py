@@ -268,15 +268,14 @@ def expression(length: int, draw: random.Random) -> list[int]:
 class ModularArithmeticBrackets(CellTask):
     """Sums and differences modulo 5 in brackets; 5 to 8 stand for +, −, ( and ).
 
-    A first row holds the sum so far, a second the sign of what comes next and the signs before the open brackets,
-    innermost first; 5 is +, 6 −, 11 an empty cell. The sign is 11 after a number or a bracket that closes. With an
-    unknown (`SolveEquation`) it has other codes from there on: 7, 8 and 12 where that counts as positive, 9, 10 and 13
-    where negative; and behind the equals sign 14 and 15.
+    A first row holds the sum so far, a second the sign of what comes next (0: +, 1: −, 2: no sign yet) and the signs
+    before the open brackets (11, 12; 13: none), innermost first. Behind an unknown (`SolveEquation`) the sign is 3 to 5
+    in place of 0 to 2 if that counts as positive, 6 to 8 if negative, and behind the equals sign 9 or 10.
     """
 
     name = "modular-arithmetic-brackets"
-    symbols, codes, empty = 9, 16, 11
-    first = (0, 5, 5)
+    symbols, codes, empty = 9, 14, 13
+    first = (0, 0, 11)
     train_length = LONGEST
     row_names = ("sums", "signs")
     separators = "+*"
@@ -289,28 +288,24 @@ class ModularArithmeticBrackets(CellTask):
         return torch.tensor([expression(length, draw) for _ in range(count)], device=generator.device)
 
     def rewritten(self, symbol, left, here, right):
-        def by_symbol(*cases):
-            found = here
-            for which, code in cases:
-                found = torch.where(symbol == which, code, found)
-            return found
-
-        number = symbol < MODULUS
-        solved = torch.where(right == 14, symbol - here, here - symbol)
-        added = here + symbol * (1 - 2 * ((right - 5) % 2))
-        total = torch.where(number, torch.where(right > 13, solved, added) % MODULUS, here)
-        known = torch.where(
-            here > 10, here - 11, (here - 5) // 2
-        )  # 0: no unknown yet; 1, 2: its sign; behind =: 3, 4
-        minus = torch.where(here > 10, right - 5, (here - 5) % 2)  # after a number that of the bracket
-        sign = by_symbol(
-            (PLUS, 5 + 2 * known + minus), (MINUS, 6 + 2 * known - minus), (CLOSE, 11 + known),
-            (UNKNOWN, 12 + minus), (EQUALS, 13 + known),
-        )  # fmt: skip
-        sign = torch.where(number, 11 + known, sign)
-        opened = torch.where(left == self.empty, left, 5 + (left - 5) % 2)
-        outer = by_symbol((OPEN, opened), (CLOSE, torch.where(right == EDGE, self.empty, right)))
-        return torch.where(left == EDGE, total, torch.where(left < MODULUS, sign, outer))
+        number, place = symbol < MODULUS, torch.arange(here.shape[1], device=here.device)
+        solved = torch.where(right == 9, symbol - here, here - symbol)
+        added = here + torch.where(right % 3 == 1, -1, 1) * symbol
+        total = torch.where(number, torch.where(right > 8, solved, added) % MODULUS, here)
+        known, minus = (
+            here // 3,
+            torch.where(here % 3 == 2, right - 11, here % 3),
+        )  # of the bracket where there is none
+        sign = torch.where(number | (symbol == CLOSE), 3 * known + 2, here)
+        for which, code in (
+            (PLUS, 3 * known + minus), (MINUS, 3 * known + 1 - minus), (UNKNOWN, 3 * minus + 5), (EQUALS, 8 + known)
+        ):  # fmt: skip
+            sign = torch.where(symbol == which, code, sign)
+        sign = torch.where(here > 8, here, sign)
+        opened = torch.where(place == 2, 11 + left % 3, left)
+        closed = torch.where(right == EDGE, self.empty, right)
+        outer = torch.where(symbol == OPEN, opened, torch.where(symbol == CLOSE, closed, here))
+        return torch.where(place == 0, total, torch.where(place == 1, sign, outer))
 
     def read(self, output):
         return self.split_rows(output)[-2][:1]
@@ -345,6 +340,7 @@ class ComputeSqrt(StringInRows):
 
     name = "compute-sqrt"
     codes = 16
+    a_round = 2
     train_length = LONGEST
     row_names = ("tried", "kept")
     separators = "+*"
@@ -354,11 +350,11 @@ class ComputeSqrt(StringInRows):
         bits[:, -1:] |= (bits == 0).all(1, keepdim=True)  # no number is 0
         return F.pad(bits, (length % 2, 0))
 
-    def rounds_of(self, length):
-        return (length + 1) // 2
+    def shape_of_length(self, length):
+        return super().shape_of_length(length + length % 2)
 
     def widths_of(self, length):
-        return (self.rounds_of(length) + 2,) * 2
+        return (length // 2 + 2,) * 2
 
     def rows_of(self, a):
         rest = root = a.new_zeros(len(a), self.widths_of(a.shape[1])[0])
