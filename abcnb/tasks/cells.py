@@ -58,8 +58,12 @@ class StringInRows(RowTask):
         return (length,)
 
     def drawn(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
-        """`count` strings, [count, length]: each symbol as likely as any other."""
+        """`count` strings of a training, [count, length]: each symbol as likely as any other."""
         return torch.randint(self.symbols, (count, length), generator=generator, device=generator.device)
+
+    def tested(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
+        """`count` strings of a test, [count, length]; drawn as those of a training where nothing else is said."""
+        return self.drawn(count, length, generator)
 
     def sampler(self, numbers, width, held_out, device, terms=0, shapes="all"):
         check_not_in_rows(terms, "all")
@@ -71,7 +75,7 @@ class StringInRows(RowTask):
         return StringSampler(self, held_out or shapes == "largest", device, width)
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
-        strings = self.drawn(samples, length, seeded_generator(self, length, test_set))
+        strings = self.tested(samples, length, seeded_generator(self, length, test_set))
         return {test_set: (strings.flip(1),)}
 
     def shape_of_length(self, length):

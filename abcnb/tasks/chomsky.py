@@ -20,7 +20,7 @@ from abcnb.tasks.cells import EDGE, CellTask, StringInRows
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.rows import Multiplication
 from abcnb.tasks.strings import LONGEST, StringTask
-from abcnb.tasks.task import FURTHER, get_task, register
+from abcnb.tasks.task import FURTHER, register
 from abcnb.tasks.testsets import seeded_generator
 
 MODULUS = 5
@@ -275,6 +275,7 @@ class ModularArithmeticBrackets(CellTask):
 
     name = "modular-arithmetic-brackets"
     symbols, codes, empty = 9, 14, 13
+    inside = 9  # symbols of expressions
     first = (0, 0, 11)
     train_length = LONGEST
     row_names = ("sums", "signs")
@@ -284,8 +285,18 @@ class ModularArithmeticBrackets(CellTask):
         return 1, 2 + (length + 3) // 4  # as many brackets may be open
 
     def drawn(self, count, length, generator):
-        draw = random.Random(int(torch.randint(2**60, (), generator=generator, device=generator.device)))
-        return torch.tensor([expression(length, draw) for _ in range(count)], device=generator.device)
+        """Any symbols in any order, but that no bracket closes that is not open: cells say what comes of those, too."""
+        size = {"size": (count, length), "generator": generator, "device": generator.device}
+        string, digits = torch.randint(MODULUS - 1, self.inside, **size), torch.randint(MODULUS, **size)
+        string, depth = torch.where(string < MODULUS, digits, string), torch.zeros_like(string[:, 0])
+        for symbol in string.unbind(1):
+            symbol[(symbol == CLOSE) & (depth == 0)] = OPEN
+            depth += (symbol == OPEN).long() - (symbol == CLOSE).long()
+        return string
+
+    def tested(self, count, length, generator):
+        draw = random.Random(int(torch.randint(2**60, (), generator=generator)))
+        return torch.tensor([expression(length, draw) for _ in range(count)])
 
     def rewritten(self, symbol, left, here, right):
         number, place = symbol < MODULUS, torch.arange(here.shape[1], device=here.device)
@@ -297,12 +308,11 @@ class ModularArithmeticBrackets(CellTask):
             torch.where(here % 3 == 2, right - 11, here % 3),
         )  # of the bracket where there is none
         sign = torch.where(number | (symbol == CLOSE), 3 * known + 2, here)
-        for which, code in (
-            (PLUS, 3 * known + minus), (MINUS, 3 * known + 1 - minus), (UNKNOWN, 3 * minus + 5), (EQUALS, 8 + known)
-        ):  # fmt: skip
+        after = {PLUS: 3 * known + minus, MINUS: 3 * known + 1 - minus, UNKNOWN: 3 * minus + 5}
+        for which, code in (after | {EQUALS: 8 + known.clamp(min=1)}).items():
             sign = torch.where(symbol == which, code, sign)
         sign = torch.where(here > 8, here, sign)
-        opened = torch.where(place == 2, 11 + left % 3, left)
+        opened = torch.where(place != 2, left, torch.where(left % 3 == 2, here, 11 + left % 3))
         closed = torch.where(right == EDGE, self.empty, right)
         outer = torch.where(symbol == OPEN, opened, torch.where(symbol == CLOSE, closed, here))
         return torch.where(place == 0, total, torch.where(place == 1, sign, outer))
@@ -315,17 +325,23 @@ class SolveEquation(ModularArithmeticBrackets):
     """The digit that is written x (9) in an expression whose value stands behind an equals sign (10), modulo 5."""
 
     name = "solve-equation"
-    symbols = 11
+    symbols, inside = 11, 10
     shortest = 3
 
     def drawn(self, count, length, generator):
-        inside = super().drawn(count, length - 2, generator)
-        value = get_task("modular-arithmetic-brackets").label(inside.flip(1))[:, :1]
+        string = super().drawn(count, length, generator)
+        ended, value = torch.randint(2 * MODULUS, (2, count), generator=generator, device=generator.device)
+        end = torch.stack([torch.full_like(value, EQUALS), value % MODULUS], 1)
+        string[:, -2:] = torch.where(ended[:, None] % 2 == 0, string[:, -2:], end)
+        return string
+
+    def tested(self, count, length, generator):
+        inside = super().tested(count, length - 2, generator)
+        value = self.label(inside.flip(1))[:, :1]
         # The first digit from a random place on, as theirs.
-        start = torch.randint(length - 2, (count, 1), generator=generator, device=generator.device)
-        places = (start + torch.arange(length - 2, device=start.device)) % (length - 2)
-        first = (inside.gather(1, places) < MODULUS).long().argmax(1, keepdim=True)
-        asked = inside.scatter(1, places.gather(1, first), UNKNOWN)
+        places = torch.randint(length - 2, (count, 1), generator=generator) + torch.arange(length - 2)
+        first = (inside.gather(1, places % (length - 2)) < MODULUS).long().argmax(1, keepdim=True)
+        asked = inside.scatter(1, places.gather(1, first) % (length - 2), UNKNOWN)
         return torch.cat([asked, torch.full_like(value, EQUALS), value], 1)
 
 
