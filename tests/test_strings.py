@@ -201,6 +201,28 @@ def test_a_row_of_cells_is_rewritten_for_each_symbol(name, text, output):
     assert decode(task.batch(task.parse(text)).target[0]) == output
 
 
+@pytest.mark.parametrize("name", ["bucket-sort", "stack-manipulation", "solve-equation", "compute-sqrt"])
+def test_what_is_no_output_is_read_as_something(name):
+    task = get_task(name)
+    assert all(isinstance(task.read(text), str) for text in ("", "&", "@$1", "12+", "0+1*&"))
+
+
+def test_a_person_may_type_three_bits_but_no_two():
+    task = get_task("compute-sqrt")
+    assert decode(task.batch(task.parse("111")).source[0]) == "$0111="
+    with pytest.raises(ValueError, match="expected symbols 0 to 1 in a string of compute-sqrt, got 2"):
+        task.parse("102")
+
+
+def test_expressions_of_a_training_have_symbols_in_any_order_and_no_bracket_closes_that_is_not_open():
+    task = get_task("solve-equation")
+    strings = task.drawn(4000, 12, torch.Generator().manual_seed(0))
+    depth = ((strings == 7).long() - (strings == 8).long()).cumsum(1)
+    assert (depth >= 0).all() and (depth.max(1).values > 3).any()
+    assert torch.bincount(strings[:, :10].flatten(), minlength=11)[10] == 0
+    assert 0.47 < (strings[:, 10] == 10).float().mean() < 0.53 and (strings[strings[:, 10] == 10][:, 11] < 5).all()
+
+
 def test_rows_of_a_round_may_have_widths_of_their_own():
     stream = get_task("modular-arithmetic-brackets").stream(1)
     assert stream.kinds == ("sums", "sums end", "signs", "signs end") and stream.prompt == 3  # $ symbol =

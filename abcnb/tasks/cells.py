@@ -97,6 +97,13 @@ class StringInRows(RowTask):
         (string,) = operands
         return self._join("$", on_device(DIGITS, string.device)[string.flip(1)], "=")
 
+    def shaped(self, operands):
+        largest = int(operands[0].max())
+        if largest >= self.symbols:
+            last = DIGITS[self.symbols - 1]
+            raise ValueError(f"expected symbols 0 to {last} in a string of {self.name}, got {DIGITS[largest]}")
+        return operands
+
     def label(self, a):
         """The last row of each name, [batch, digits]."""
         return torch.cat([rows[:, -1] for rows in self.rows_of(a)], 1)

@@ -22,6 +22,7 @@ from abcnb.tasks.rows import Multiplication
 from abcnb.tasks.strings import LONGEST, StringTask
 from abcnb.tasks.task import FURTHER, register
 from abcnb.tasks.testsets import seeded_generator
+from abcnb.tasks.tokens import DIGITS
 
 MODULUS = 5
 
@@ -318,7 +319,7 @@ class ModularArithmeticBrackets(CellTask):
         return torch.where(place == 0, total, torch.where(place == 1, sign, outer))
 
     def read(self, output):
-        return self.split_rows(output)[-2][:1]
+        return "".join(self.split_rows(output)[-2:-1])[:1]
 
 
 class SolveEquation(ModularArithmeticBrackets):
@@ -369,6 +370,10 @@ class ComputeSqrt(StringInRows):
     def shape_of_length(self, length):
         return super().shape_of_length(length + length % 2)
 
+    def shaped(self, operands):
+        (bits,) = super().shaped(operands)
+        return (F.pad(bits, (0, bits.shape[1] % 2)),)
+
     def widths_of(self, length):
         return (length // 2 + 2,) * 2
 
@@ -390,7 +395,8 @@ class ComputeSqrt(StringInRows):
         return tuple(torch.stack(some, 1) for some in rows)
 
     def read(self, output):
-        return "".join(str(int(code, 16) // 2 % 2) for code in self.split_rows(output)[-1][:-1]).lstrip("0") or "0"
+        last = "".join(self.split_rows(output)[-1:]).rstrip("*")
+        return "".join(str(DIGITS.find(code) // 2 % 2) for code in last).lstrip("0") or "0"
 
 
 CHOMSKY = (
