@@ -191,7 +191,7 @@ def test_an_output_of_two_strings_has_two_kinds_of_steps():
         ("bucket-sort", "423", "455+245+234+&"),
         ("stack-manipulation", "01422", "02222+10222+11022+10222+02222+&"),  # 0, 1, push 1, pop, pop
         # −(1 + 2): the sign before the bracket, c, turns those inside; −1 = 4, −1 − 2 = 2
-        ("modular-arithmetic-brackets", "671528", "0+1bdd*0+1cbd*4+2cbd*4+1cbd*2+2cbd*2+2bdd*&"),
+        ("modular-arithmetic-brackets", "671528", "0+1dd*0+1cd*4+2cd*4+1cd*2+2cd*2+2dd*&"),
         # 10 − 1 = 1 (e: 0 − 1 = 1 with a borrow), so the root begins with 1; 101 − 101 = 0, so it is 11
         ("compute-sqrt", "1001", "e100+0003*3030+0022*&"),
     ],
@@ -223,15 +223,28 @@ def test_expressions_of_a_training_have_symbols_in_any_order_and_no_bracket_clos
     assert 0.47 < (strings[:, 10] == 10).float().mean() < 0.53 and (strings[strings[:, 10] == 10][:, 11] < 5).all()
 
 
+@pytest.mark.parametrize(
+    "name", ["bucket-sort", "stack-manipulation", "modular-arithmetic-brackets", "solve-equation"]
+)
+def test_a_cell_follows_from_what_its_lines_show(name):
+    """The symbol, the cell and its neighbours in the row before, its own row's last token: the first row's cells too."""
+    task, known = get_task(name), {}
+    strings = task.drawn(5000, 10, torch.Generator().manual_seed(0))
+    *_, rows = task.rows_of(strings.flip(1))
+    before = torch.cat([torch.full_like(rows[:, :1], -9), rows[:, :-1]], 1)  # of the first row: nothing
+    edge = torch.where(before[..., :1] == -9, -9, -1)
+    beside, own = torch.cat([edge, before, edge], 2), torch.cat([torch.full_like(rows[..., :1], -1), rows], 2)
+    symbols = strings[:, :, None].expand_as(rows)
+    seen = torch.stack([symbols, beside[..., :-2], before, beside[..., 2:], own[..., :-1]], -1).flatten(0, 2)
+    for cells, code in zip(map(tuple, seen.tolist()), rows.flatten().tolist(), strict=True):
+        assert known.setdefault(cells, code) == code
+
+
 def test_rows_of_a_round_may_have_widths_of_their_own():
     stream = get_task("modular-arithmetic-brackets").stream(1)
     assert stream.kinds == ("sums", "sums end", "signs", "signs end") and stream.prompt == 3  # $ symbol =
-    assert stream.kind.tolist() == [0, 1, 2, 2, 2, 3, 0] and stream.place.tolist() == [0, 1, 0, 1, 2, 3, 0]
-    assert stream.segment("signs").tokens([torch.zeros(3, dtype=torch.long), torch.arange(3)]).tolist() == [
-        5,
-        6,
-        7,
-    ]
+    assert stream.kind.tolist() == [0, 1, 2, 2, 3, 0] and stream.place.tolist() == [0, 1, 0, 1, 2, 0]
+    assert stream.segment("signs").tokens([torch.zeros(2, dtype=torch.long), torch.arange(2)]).tolist() == [5, 6]
 
 
 @pytest.mark.parametrize("numbers, width", [("uniform", 0), ("even", 9)])

@@ -277,13 +277,13 @@ class ModularArithmeticBrackets(CellTask):
     name = "modular-arithmetic-brackets"
     symbols, codes, empty = 9, 14, 13
     inside = 9  # symbols of expressions
-    first = (0, 0, 11)
+    first = (0, 0)
     train_length = LONGEST
     row_names = ("sums", "signs")
     separators = "+*"
 
     def widths_of(self, length):
-        return 1, 2 + (length + 3) // 4  # as many brackets may be open
+        return 1, 1 + (length + 3) // 4  # as many brackets may be open
 
     def drawn(self, count, length, generator):
         """Any symbols in any order, but that no bracket closes that is not open: cells say what comes of those, too."""
@@ -304,16 +304,15 @@ class ModularArithmeticBrackets(CellTask):
         solved = torch.where(right == 9, symbol - here, here - symbol)
         added = here + torch.where(right % 3 == 1, -1, 1) * symbol
         total = torch.where(number, torch.where(right > 8, solved, added) % MODULUS, here)
-        known, minus = (
-            here // 3,
-            torch.where(here % 3 == 2, right - 11, here % 3),
-        )  # of the bracket where there is none
+        # Where there is no sign, that of the innermost bracket counts.
+        known, minus = here // 3, torch.where(here % 3 == 2, (right == 12).long(), here % 3)
         sign = torch.where(number | (symbol == CLOSE), 3 * known + 2, here)
         after = {PLUS: 3 * known + minus, MINUS: 3 * known + 1 - minus, UNKNOWN: 3 * minus + 5}
         for which, code in (after | {EQUALS: 8 + known.clamp(min=1)}).items():
             sign = torch.where(symbol == which, code, sign)
         sign = torch.where(here > 8, here, sign)
-        opened = torch.where(place != 2, left, torch.where(left % 3 == 2, here, 11 + left % 3))
+        around = torch.where(here == self.empty, 11, here)
+        opened = torch.where(place != 2, left, torch.where(left % 3 == 2, around, 11 + left % 3))
         closed = torch.where(right == EDGE, self.empty, right)
         outer = torch.where(symbol == OPEN, opened, torch.where(symbol == CLOSE, closed, here))
         return torch.where(place == 0, total, torch.where(place == 1, sign, outer))
