@@ -227,7 +227,7 @@ def test_expressions_of_a_training_have_symbols_in_any_order_and_no_bracket_clos
     "name", ["bucket-sort", "stack-manipulation", "modular-arithmetic-brackets", "solve-equation"]
 )
 def test_a_cell_follows_from_what_its_lines_show(name):
-    """The symbol, the cell and its neighbours in the row before, its own row's last token: the first row's cells too."""
+    """The symbol, the cell and its neighbours in the row before, the token before it: the first row's cells as well."""
     task, known = get_task(name), {}
     strings = task.drawn(5000, 10, torch.Generator().manual_seed(0))
     *_, rows = task.rows_of(strings.flip(1))
