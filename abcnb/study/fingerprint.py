@@ -34,6 +34,8 @@ EQUAL = {
     "4fdefcddcc61",
     "1598f8d39d60",
     "44b03504b706",
+    "8d7358a7102f",
+    "7ab44aeccaa2",
 }
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 

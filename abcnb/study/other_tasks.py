@@ -119,7 +119,9 @@ def _lines(found: pd.DataFrame) -> str:
     found = last_attempts(found)
     first = found[found["seed"] == found["seed"].min()]
     first = first[first["attention"] == "cross"] if (first["attention"] == "cross").any() else first
-    first = first[first["line"].str.contains("place|row")].sort_values("share", ascending=False, kind="stable")
+    working = first["kind"].str.endswith(" end") | (first["line"] == first["kind"] + "[row, place-1]")  # in rows
+    first = first[~working & first["line"].str.contains("place|row")]
+    first = first.sort_values("share", ascending=False, kind="stable").drop_duplicates("line")
     some = ", ".join(f"{row.line} {row.share:.2f}" for row in first[:SHOWN].itertuples())
     counts = found.groupby("seed").size()
     most = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
