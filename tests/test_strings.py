@@ -191,7 +191,7 @@ def test_an_output_of_two_strings_has_two_kinds_of_steps():
         ("bucket-sort", "423", "455+245+234+&"),
         ("stack-manipulation", "01422", "02222+10222+11022+10222+02222+&"),  # 0, 1, push 1, pop, pop
         # −(1 + 2): the sign before the bracket, c, turns those inside; −1 = 4, −1 − 2 = 2
-        ("modular-arithmetic-brackets", "671528", "0+1dd*0+1cd*4+2cd*4+1cd*2+2cd*2+2dd*&"),
+        ("modular-arithmetic-brackets", "671528", "0+1ddd*0+1cdd*4+2cdd*4+1cdd*2+2cdd*2+2ddd*&"),
         # 10 − 1 = 1 (e: 0 − 1 = 1 with a borrow), so the root begins with 1; 101 − 101 = 0, so it is 11
         ("compute-sqrt", "1001", "e100+0003*3030+0022*&"),
     ],
@@ -243,8 +243,9 @@ def test_a_cell_follows_from_what_its_lines_show(name):
 def test_rows_of_a_round_may_have_widths_of_their_own():
     stream = get_task("modular-arithmetic-brackets").stream(1)
     assert stream.kinds == ("sums", "sums end", "signs", "signs end") and stream.prompt == 3  # $ symbol =
-    assert stream.kind.tolist() == [0, 1, 2, 2, 3, 0] and stream.place.tolist() == [0, 1, 0, 1, 2, 0]
-    assert stream.segment("signs").tokens([torch.zeros(2, dtype=torch.long), torch.arange(2)]).tolist() == [5, 6]
+    assert stream.kind.tolist() == [0, 1, 2, 2, 2, 3, 0] and stream.place.tolist() == [0, 1, 0, 1, 2, 3, 0]
+    places = [torch.zeros(3, dtype=torch.long), torch.arange(3)]
+    assert stream.segment("signs").tokens(places).tolist() == [5, 6, 7]
 
 
 @pytest.mark.parametrize("numbers, width", [("uniform", 0), ("even", 9)])

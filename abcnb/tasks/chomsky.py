@@ -283,7 +283,7 @@ class ModularArithmeticBrackets(CellTask):
     separators = "+*"
 
     def widths_of(self, length):
-        return 1, 1 + (length + 3) // 4  # as many brackets may be open
+        return 1, 2 + (length + 3) // 4  # as many brackets may be open, and one more
 
     def drawn(self, count, length, generator):
         """Any symbols in any order, but that no bracket closes that is not open: cells say what comes of those, too."""
