@@ -36,6 +36,7 @@ EQUAL = {
     "44b03504b706",
     "8d7358a7102f",
     "7ab44aeccaa2",
+    "065679e8b60c",
 }
 UNKNOWN = "unknown"  # of what was made before there were fingerprints
 
