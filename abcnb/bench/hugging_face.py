@@ -1,4 +1,4 @@
-"""What lines cost in a Hugging Face model: a training step of a small Llama with them, against one without."""
+"""What lines cost in a Hugging Face model: both passes of a small Llama with them, against one without."""
 
 from collections.abc import Callable
 
@@ -48,7 +48,7 @@ def batch_of(data: TrainingData, widths: range, generator: torch.Generator) -> d
 
 
 def bench_lines() -> list[str]:
-    """Time and memory of a step with lines, in parts of one without, on one shape and on eight padded ones."""
+    """Time and memory of both passes with lines, in parts of those without, on one shape and on eight padded ones."""
     import transformers
 
     data, generator = TrainingData("addition", one_stream=True), torch.Generator().manual_seed(0)
@@ -64,7 +64,7 @@ def bench_lines() -> list[str]:
         batch = batch_of(data, widths, generator)
         time, memory = zip(*(_cost(model, batch) for model in (lined, plain)), strict=True)
         told.append(
-            f"training step of a Llama with lines, batches {name}: {time[0] / time[1]:.2f} of the time and "
+            f"forward and backward pass of a Llama with lines, batches {name}: {time[0] / time[1]:.2f} of the time and "
             f"{memory[0] / memory[1]:.2f} of the memory of one without"
         )
     return told

@@ -65,7 +65,7 @@ def last_attempts(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[steps == steps.groupby([rows["task"], rows["seed"]]).transform("max")]
 
 
-def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str], at: Sequence[int] = ()) -> pd.DataFrame:
     """One row for each task: its plain model and `abc` by length, the benchmark's score, steps, minutes, lines.
 
     The score is the exact match averaged over those of the benchmark's lengths that were tested. The benchmark's own
@@ -74,24 +74,20 @@ def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str]) -> pd
     rows = []
     for name in names:
         mine = last_attempts(scores[scores["task"] == name]).assign(exact=views.exact_match)
-        row = {"task": name, "seeds": mine["seed"].nunique()} | _methods(mine, lengths())
+        row = {"task": name, "seeds": mine["seed"].nunique()} | _methods(mine, at or lengths())
         if name in {task.name for task in CHOMSKY}:
             long = mine[(mine["method"] == "abc") & mine["length"].isin(SCORED)]
             row["41 to 500"] = views.cell(long.groupby("seed")["exact"].mean(), None)
             row["their Transformer"] = TRANSFORMER.get(name, "not checked")
+        if name in IN_RANGES:
+            row["their Transformer"] = " / ".join(f"{number:g}" for number in IN_RANGES[name])
         rows.append(row | _training(mine) | {"lines": _lines(found[found["task"] == name])})
     return pd.DataFrame(rows).fillna("")
 
 
 def in_ranges(scores: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """The second benchmark's tasks, at its lengths, beside what its authors have."""
-    rows = []
-    for name, theirs in IN_RANGES.items():
-        mine = last_attempts(scores[scores["task"] == name]).assign(exact=views.exact_match)
-        row = {"task": name, "seeds": mine["seed"].nunique()} | _methods(mine, [RANGE, 2 * RANGE, 3 * RANGE])
-        row["their Transformer"] = " / ".join(f"{number:g}" for number in theirs)
-        rows.append(row | _training(mine) | {"lines": _lines(found[found["task"] == name])})
-    return pd.DataFrame(rows)
+    return table(scores, found, list(IN_RANGES), [RANGE, 2 * RANGE, 3 * RANGE])
 
 
 def _methods(mine: pd.DataFrame, at: Sequence[int]) -> dict[str, str]:
