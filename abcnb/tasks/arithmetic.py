@@ -10,7 +10,8 @@ import torch
 from abcnb.lines.coordinates import Segment, Stream, of_number, written_before
 from abcnb.tasks.digits import Operands, propagate_carries
 from abcnb.tasks.machines import Machine, carrying, running, times_a_digit
-from abcnb.tasks.task import Task, most_significant_first, register
+from abcnb.tasks.task import Task, register
+from abcnb.tasks.tokens import tokens_of
 
 
 class Successor(Task):
@@ -28,12 +29,40 @@ class Successor(Task):
         return carrying(self.base, lambda a: a, first=1)
 
 
-class Addition(Task):
+class OfTwo(Task):
+    """A task of two operands, padded to one width."""
+
+    operands = 2
+    forms = ("natural", "aligned")
+
+    @lru_cache(maxsize=64)  # noqa: B019
+    def stream(self, width: int, form: str = "natural") -> Stream:
+        self._check(form, width)
+        if form == "aligned":  # $ + a_w b_w … a_1 b_1 &
+            end, structure = 2 + 2 * width, {"$": 0, self.symbol: 1}
+            operands = tuple(
+                Segment(name, end - back, (width,), (-2,), 1, ("place",), outside=(end, 1))
+                for name, back in (("a", 2), ("b", 1))
+            )
+        else:
+            end, structure = sum(self.widths(width)) + 2, {"$": 0, self.symbol: width + 1}
+            operands = (written_before("a", width, width), written_before("b", end - 1, width))
+            if self.second_is_digit:
+                operands, structure = operands[:1], structure | {"b": end - 1}
+        return of_number((width,), operands, structure | {"&": end}, end + 1, self.steps(width))
+
+    def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
+        self._check(form)
+        a, b = (operand.flip(1) for operand in operands)
+        if form == "natural":
+            return tokens_of("$", a, self.symbol, b, "&")
+        return tokens_of("$" + self.symbol, torch.stack([a, b.expand_as(a)], dim=2).flatten(1), "&")
+
+
+class Addition(OfTwo):
     """a + b."""
 
     name = "addition"
-    operands = 2
-    forms = ("natural", "aligned")
     symbol = "+"
 
     def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -43,34 +72,8 @@ class Addition(Task):
     def machine(self) -> Machine:
         return carrying(self.base, torch.add)
 
-    @lru_cache(maxsize=64)  # noqa: B019
-    def stream(self, width: int, form: str = "natural") -> Stream:
-        self._check_stream(width, form)
-        if form == "aligned":  # $ + a_w b_w … a_1 b_1 &
-            end = 2 + 2 * width
-            operands = tuple(
-                Segment(name, end - back, (width,), (-2,), 1, ("place",), outside=(end, 1))
-                for name, back in (("a", 2), ("b", 1))
-            )
-            return of_number((width,), operands, {"$": 0, self.symbol: 1, "&": end}, end + 1, self.steps(width))
-        operator, structure = width + 1, {"$": 0, self.symbol: width + 1}
-        a, digits = written_before("a", width, width), 1 if self.second_is_digit else width
-        end = operator + digits + 1
-        if self.second_is_digit:
-            return of_number((width,), (a,), structure | {"b": end - 1, "&": end}, end + 1, self.steps(width))
-        b = written_before("b", end - 1, width)
-        return of_number((width,), (a, b), structure | {"&": end}, end + 1, self.steps(width))
 
-    def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
-        self._check_form(form)
-        a, b = (most_significant_first(operand) for operand in operands)
-        if form == "natural":
-            return self._join("$", a, self.symbol, b, "&")
-        interleaved = torch.stack([a, b.expand_as(a)], dim=2).flatten(1)
-        return self._join("$" + self.symbol, interleaved, "&")
-
-
-class NByOne(Addition):
+class NByOne(OfTwo):
     """a × b for a single-digit b."""
 
     name = "n-by-1"
@@ -85,27 +88,28 @@ class NByOne(Addition):
         return times_a_digit(self.base)
 
 
-class Scratchpad(Task):
-    """A reduction y_i = y_{i-1} ⊕ x_i written out digit by digit, from the right."""
+class ListOpsSum(Task):
+    """SM: the sum of the arguments modulo the base, written digit by digit from the right, as every reduction here."""
 
-    def read(self, output: str) -> str:
-        return output.partition("&")[0][-1:]
-
-
-class Parity(Scratchpad):
-    """y_i = y_{i-1} xor x_i over the bits; the last bit written is the parity."""
-
-    name = "parity"
-    bases = range(2, 3)
-    default_base = 2
-    length_base = 10  # tests are named by decimal digits: 60 of them are 200 bits
+    name = "listops-sm"
+    symbol = "%"
+    answer_length = 1
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
-        return torch.cumsum(a, dim=1) % 2
+        return torch.cumsum(a, dim=1) % self.base
 
     @cached_property
     def machine(self) -> Machine:
-        return running(self.base, torch.bitwise_xor)
+        return running(self.base, lambda value, a: (value + a) % self.base)
+
+
+class Parity(ListOpsSum):
+    """y_i = y_{i-1} xor x_i over the bits; the last bit written is the parity."""
+
+    name = "parity"
+    symbol = ""
+    bases = range(2, 3)
+    length_base = 10  # tests are named by decimal digits: 60 of them are 200 bits
 
     def digits_at(self, length: int) -> int:
         """Bits of the longest number of `length` decimal digits."""
@@ -126,25 +130,12 @@ class ParityClassification(Parity):
         return a.sum(1, keepdim=True) % 2
 
 
-class ListOpsSum(Scratchpad):
-    """SM: the sum of the arguments modulo the base."""
-
-    name = "listops-sm"
-    symbol = "%"
-
-    def label(self, a: torch.Tensor) -> torch.Tensor:
-        return torch.cumsum(a, dim=1) % self.base
-
-    @cached_property
-    def machine(self) -> Machine:
-        return running(self.base, lambda value, a: (value + a) % self.base)
-
-
-class ListOpsMax(Scratchpad):
+class ListOpsMax(Task):
     """MAX of the arguments."""
 
     name = "listops-max"
     symbol = ">"
+    answer_length = 1
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cummax(a, dim=1).values
@@ -154,11 +145,12 @@ class ListOpsMax(Scratchpad):
         return running(self.base, torch.maximum)
 
 
-class ListOpsMin(Scratchpad):
+class ListOpsMin(Task):
     """MIN of the arguments. Padding zeros are arguments too: the last running minimum, above them, is always 0."""
 
     name = "listops-min"
     symbol = "<"
+    answer_length = 1
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cummin(a, dim=1).values
@@ -168,7 +160,5 @@ class ListOpsMin(Scratchpad):
         return running(self.base, torch.minimum, first=self.base - 1)
 
 
-for _task in (
-    Successor, Addition, Parity, ParityClassification, NByOne, ListOpsSum, ListOpsMax, ListOpsMin,
-):  # fmt: skip
+for _task in (Successor, Addition, Parity, ParityClassification, NByOne, ListOpsSum, ListOpsMax, ListOpsMin):
     register(_task)

@@ -16,58 +16,32 @@ import torch
 import torch.nn.functional as F
 
 from abcnb.lines.coordinates import Segment, in_rows
-from abcnb.tasks.digits import Operands
 from abcnb.tasks.rows import RowTask
-from abcnb.tasks.strings import LONGEST, StringSampler
+from abcnb.tasks.strings import LONGEST, OfStrings, StringSampler, integers
 from abcnb.tasks.task import check_not_in_rows
-from abcnb.tasks.testsets import seeded_generator
-from abcnb.tasks.tokens import DIGITS, on_device
+from abcnb.tasks.tokens import DIGITS
 
 EDGE = -1  # what is beyond the first and the last cell
 MODULUS = 5  # of expressions
 
 
-class StringInRows(RowTask):
-    """A task on strings of `symbols` symbols whose working is in rows; both are written as digits.
+class StringInRows(OfStrings, RowTask):
+    """A task on strings whose working is in rows.
 
     Attributes:
-        symbols: of inputs.
-        codes: digits of outputs, as many as symbols at least and at most 16.
         a_round: symbols that are read for each round of rows; of several, lines tell which.
-        shortest, train_length: symbols of the strings of a training.
     """
 
-    operands = 1
-    test_sets = ("random",)
     for_plain = {"shapes": "largest"}
     first_layer_apart = True
     row_names = ("cells",)
     separators = "+"
-    lines_by_hand: dict = {}
-    symbols = 2
-    codes: int
-    a_round = 1
-    shortest = 1
     train_length = 8
-
-    def __init__(self, base: int | None = None):
-        self.bases = range(self.codes, self.codes + 1)
-        self.default_base = self.codes
-        longest = self.train_length
-        super().__init__(base)
-        self.train_length = longest
+    a_round = 1
 
     def widths_of(self, length: int) -> tuple[int, ...]:
         """How many digits a row of each of `row_names` has."""
         return (length,)
-
-    def drawn(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
-        """`count` strings of a training, [count, length]: each symbol as likely as any other."""
-        return torch.randint(self.symbols, (count, length), generator=generator, device=generator.device)
-
-    def tested(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
-        """`count` strings of a test, [count, length]; drawn as those of a training where nothing else is said."""
-        return self.drawn(count, length, generator)
 
     def sampler(self, numbers, width, held_out, device, terms=0, shapes="all"):
         check_not_in_rows(terms, "all")
@@ -77,10 +51,6 @@ class StringInRows(RowTask):
                 f"got {numbers!r} and {width}"
             )
         return StringSampler(self, held_out or shapes == "largest", device, width)
-
-    def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
-        strings = self.tested(samples, length, seeded_generator(self, length, test_set))
-        return {test_set: (strings.flip(1),)}
 
     def shape_of_length(self, length):
         return length, *self.widths_of(length)
@@ -96,29 +66,9 @@ class StringInRows(RowTask):
         prompt = (Segment("symbols", 1, *grid, 0, ("row",)), Segment("$", 0), Segment("=", length + 1))
         return in_rows(shape, prompt, length + 2, self.row_names, rounds, tuple(widths))
 
-    def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
-        self._check_form(form)
-        (string,) = operands
-        return self._join("$", on_device(DIGITS, string.device)[string.flip(1)], "=")
-
-    def shaped(self, operands):
-        largest = int(operands[0].max())
-        if largest >= self.symbols:
-            last = DIGITS[self.symbols - 1]
-            raise ValueError(f"expected symbols 0 to {last} in a string of {self.name}, got {DIGITS[largest]}")
-        return operands
-
     def label(self, a):
         """The last row of each name, [batch, digits]."""
         return torch.cat([rows[:, -1] for rows in self.rows_of(a)], 1)
-
-    @property
-    def syntax(self) -> str:
-        """How a person writes an input."""
-        return "STRING"
-
-    def _split(self, text):
-        return [text]
 
 
 class CellTask(StringInRows):
@@ -132,9 +82,7 @@ class CellTask(StringInRows):
     first: tuple[int, ...] = ()
     empty: int
 
-    def rewritten(
-        self, symbol: torch.Tensor, left: torch.Tensor, here: torch.Tensor, right: torch.Tensor
-    ) -> torch.Tensor:
+    def rewritten(self, symbol, left, here, right) -> torch.Tensor:
         """What the cells hold after a symbol, [batch, cells of all rows].
 
         Args:
@@ -178,11 +126,8 @@ class StackManipulation(CellTask):
     symbols, codes, empty = 5, 5, 2
 
     def drawn(self, count, length, generator):
-        stack, actions = (
-            torch.randint(low, high, (count, length), generator=generator, device=generator.device)
-            for low, high in ((0, 2), (2, 5))
-        )
-        size = torch.randint(1, max(2, length), (count, 1), generator=generator, device=generator.device)
+        stack, actions = (integers(low, high, (count, length), generator) for low, high in ((0, 2), (2, 5)))
+        size = integers(1, max(2, length), (count, 1), generator)
         return torch.where(torch.arange(length, device=stack.device) < size, stack, actions)
 
     def rewritten(self, symbol, left, here, right):
@@ -223,8 +168,8 @@ class ModularArithmeticBrackets(CellTask):
 
     def drawn(self, count, length, generator):
         """Any symbols in any order, but that no bracket closes that is not open: cells say what comes of those, too."""
-        size = {"size": (count, length), "generator": generator, "device": generator.device}
-        string, digits = torch.randint(MODULUS - 1, self.inside, **size), torch.randint(MODULUS, **size)
+        string = integers(MODULUS - 1, self.inside, (count, length), generator)
+        digits = integers(0, MODULUS, (count, length), generator)
         string, depth = torch.where(string < MODULUS, digits, string), torch.zeros_like(string[:, 0])
         for symbol in string.unbind(1):
             symbol[(symbol == CLOSE) & (depth == 0)] = OPEN
@@ -266,7 +211,7 @@ class SolveEquation(ModularArithmeticBrackets):
 
     def drawn(self, count, length, generator):
         string = super().drawn(count, length, generator)
-        ended, value = torch.randint(2 * MODULUS, (2, count), generator=generator, device=generator.device)
+        ended, value = integers(0, 2 * MODULUS, (2, count), generator)
         end = torch.stack([torch.full_like(value, EQUALS), value % MODULUS], 1)
         string[:, -2:] = torch.where(ended[:, None] % 2 == 0, string[:, -2:], end)
         return string

@@ -13,18 +13,11 @@ without brackets have their length.
 import torch
 import torch.nn.functional as F
 
-from abcnb.tasks.arithmetic import Addition
-from abcnb.tasks.cells import (
-    MODULUS,
-    BucketSort,
-    ComputeSqrt,
-    ModularArithmeticBrackets,
-    SolveEquation,
-    StackManipulation,
-)
+from abcnb.tasks import arithmetic, cells
+from abcnb.tasks.cells import MODULUS
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.rows import Multiplication
-from abcnb.tasks.strings import LONGEST, StringTask
+from abcnb.tasks.strings import LONGEST, StringTask, integers
 from abcnb.tasks.task import FURTHER, register
 from abcnb.tasks.testsets import seeded_generator
 
@@ -56,10 +49,8 @@ class CycleNavigation(StringTask):
 
     name = "cycle-navigation"
     symbols = MODULUS
+    drawn_from = 3
     answer_length = 1
-
-    def drawn(self, count, length, generator):
-        return torch.randint(3, (count, length), generator=generator, device=generator.device)
 
     def answer(self, string):
         return (string - 1).cumsum(1) % MODULUS
@@ -80,12 +71,10 @@ class ModularArithmetic(StringTask):
         return length - 1 + length % 2
 
     def drawn(self, count, length, generator):
-        length = self.digits_at(length)
-        numbers, operators = (
-            torch.randint(low, high, (count, length), generator=generator, device=generator.device)
-            for low, high in ((0, MODULUS), (MODULUS, self.symbols))
-        )
-        return torch.where(torch.arange(length, device=numbers.device) % 2 == 0, numbers, operators)
+        size = (count, self.digits_at(length))
+        numbers = integers(0, MODULUS, size, generator)
+        operators = integers(MODULUS, self.symbols, size, generator)
+        return torch.where(torch.arange(size[1], device=numbers.device) % 2 == 0, numbers, operators)
 
     def outputs(self, length):
         return {"digits": length + 1}
@@ -171,19 +160,15 @@ def not_zero(count: int, bits: int, generator: torch.Generator) -> torch.Tensor:
     return digits
 
 
-class BinaryAddition(Addition):
+class BinaryAddition(arithmetic.Addition):
     """The sum of two binary numbers; a length is that of the whole input, `101+10111`. Both are padded to one width."""
 
     name = "binary-addition"
     bases = range(2, 3)
-    default_base = 2
+    train_length = LONGEST
     test_sets = ("random",)
     signs = 1  # that a length counts
     number = staticmethod(not_zero)
-
-    def __init__(self, base: int | None = None):
-        super().__init__(base)
-        self.train_length = LONGEST
 
     def digits_at(self, length):
         return max(1, length - self.signs - 1)
@@ -203,7 +188,6 @@ class BinaryMultiplication(Multiplication):
 
     name = "binary-multiplication"
     bases = range(2, 3)
-    default_base = 2
     test_sets = ("random",)
     for_plain = {"shapes": "largest"}
 
@@ -228,9 +212,9 @@ class BinaryMultiplication(Multiplication):
 
 
 CHOMSKY = (
-    EvenPairs, ModularArithmetic, ParityCheck, CycleNavigation, StackManipulation, ReverseString,
-    ModularArithmeticBrackets, SolveEquation, DuplicateString, MissingDuplicate, OddsFirst, BinaryAddition,
-    BinaryMultiplication, ComputeSqrt, BucketSort,
+    EvenPairs, ModularArithmetic, ParityCheck, CycleNavigation, cells.StackManipulation, ReverseString,
+    cells.ModularArithmeticBrackets, cells.SolveEquation, DuplicateString, MissingDuplicate, OddsFirst, BinaryAddition,
+    BinaryMultiplication, cells.ComputeSqrt, cells.BucketSort,
 )  # fmt: skip
 for _task in CHOMSKY:
     register(_task, FURTHER)

@@ -16,7 +16,7 @@ of them is not in the paper; its reviewers asked for it.
 import torch
 import torch.nn.functional as F
 
-from abcnb.tasks.arithmetic import Addition
+from abcnb.tasks.arithmetic import OfTwo
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Task, get_task, register
 from abcnb.tasks.testsets import test_cases
@@ -25,24 +25,18 @@ from abcnb.tasks.tokens import IDS, on_device
 SIGNS = {"successor": ">", "addition": "+", "parity": "%", "n-by-1": "*"}
 
 
-class FourInOne(Addition):
+class FourInOne(OfTwo):
     """Successor, Addition, Parity and N×1 in base 10, told apart by a token.
 
     Operands are the two numbers, the second 0 where the task has one, and [batch, 1] the number of the task in `parts`.
     """
 
     name = "four-in-one"
+    symbol = "+"
     parts = tuple(SIGNS)
     bases = range(10, 11)
-    machine = Task.machine
-
-    @property
-    def vocabulary_size(self) -> int:
-        return 1 + max(IDS[sign] for sign in SIGNS.values())
-
-    @property
-    def syntax(self) -> str:
-        return "NUMBER+NUMBER, NUMBER*DIGIT, >NUMBER or %BITS"
+    vocabulary_size = 1 + max(IDS[sign] for sign in SIGNS.values())
+    syntax = "NUMBER+NUMBER, NUMBER*DIGIT, >NUMBER or %BITS"
 
     def label(self, a: torch.Tensor, b: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
         answers = torch.stack([task.label(*self._taken(task, a, b)) for task in map(get_task, self.parts)], dim=1)

@@ -6,9 +6,9 @@ Source: this project.
 import torch
 import torch.nn.functional as F
 
-from abcnb.tasks.arithmetic import Addition, Successor
+from abcnb.tasks.arithmetic import OfTwo
 from abcnb.tasks.digits import propagate_carries
-from abcnb.tasks.strings import StringTask
+from abcnb.tasks.strings import StringTask, integers
 from abcnb.tasks.task import FURTHER, Task, register
 
 
@@ -33,7 +33,7 @@ class Palindrome(StringTask):
         half = length // 2
         string[:, length - half :] = string[:, :half].flip(1)
         flawed = torch.rand(count, generator=generator, device=string.device) < 0.5
-        place = torch.randint(length, (count,), generator=generator, device=string.device)
+        place = integers(0, length, (count,), generator)
         return string ^ (F.one_hot(place, length) * flawed[:, None])
 
     def answer(self, string):
@@ -45,9 +45,7 @@ class RunLengths(StringTask):
 
     name = "run-lengths"
     symbols = 10
-
-    def drawn(self, count, length, generator):
-        return torch.randint(2, (count, length), generator=generator, device=generator.device)
+    drawn_from = 2
 
     def answer(self, string):
         place = torch.arange(string.shape[1], device=string.device)
@@ -67,6 +65,15 @@ class Majority(StringTask):
         return (2 * string.sum(1, keepdim=True) > string.shape[1]).long()
 
 
+def divided(string: torch.Tensor, divisor: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Digits of the quotient and remainders of a long division, most significant first, each [batch, length]."""
+    found = [torch.zeros(2, len(string), dtype=torch.long, device=string.device)]
+    for digit in string.unbind(1):
+        rest = 10 * found[-1][1] + digit
+        found.append(torch.stack([rest // divisor, rest % divisor]))
+    return tuple(torch.stack(found[1:], 2))
+
+
 class RemainderOfSeven(StringTask):
     """n mod 7, by the remainders of what was read of n so far."""
 
@@ -75,11 +82,7 @@ class RemainderOfSeven(StringTask):
     answer_length = 1
 
     def answer(self, string):
-        found, remainder = [], torch.zeros_like(string[:, 0])
-        for digit in string.unbind(1):
-            remainder = (10 * remainder + digit) % 7
-            found.append(remainder)
-        return torch.stack(found, 1)
+        return divided(string, 7)[1]
 
 
 class DivisionByThree(StringTask):
@@ -89,61 +92,51 @@ class DivisionByThree(StringTask):
     symbols = 10
 
     def answer(self, string):
-        found, remainder = [], torch.zeros_like(string[:, 0])
-        for digit in string.unbind(1):
-            found.append((10 * remainder + digit) // 3)
-            remainder = (10 * remainder + digit) % 3
-        return torch.stack(found, 1)
+        return divided(string, 3)[0]
 
 
-class PlusSeven(Successor):
+class PlusSeven(Task):
     """n + 7."""
 
     name = "plus-seven"
-    machine = Task.machine
 
     def label(self, a):
         return propagate_carries(a + 7 * (torch.arange(a.shape[1], device=a.device) == 0), self.base)
 
 
-class TimesSeven(Successor):
+class TimesSeven(Task):
     """7 n."""
 
     name = "times-seven"
-    machine = Task.machine
 
     def label(self, a):
         return propagate_carries(7 * a, self.base)
 
 
-class TimesTen(Successor):
+class TimesTen(Task):
     """10 n, every digit one place higher."""
 
     name = "times-ten"
-    machine = Task.machine
 
     def label(self, a):
         return F.pad(a[:, :-1], (1, 0))
 
 
-class Subtraction(Addition):
+class Subtraction(OfTwo):
     """a − b modulo 10^width: a negative difference in ten's complement, as −1 is 9…9."""
 
     name = "subtraction"
     symbol = "%"
-    machine = Task.machine
 
     def label(self, a, b):
         complement = a + self.base - 1 - b + (torch.arange(a.shape[1], device=a.device) == 0)
         return propagate_carries(F.pad(complement, (0, 1)), self.base)[:, :-1]
 
 
-class Bits(Addition):
+class Bits(OfTwo):
     """Two numbers bit by bit."""
 
     bases = range(2, 3)
-    default_base = 2
-    machine = Task.machine
 
 
 class BitwiseXor(Bits):
@@ -166,30 +159,24 @@ class BitwiseAnd(Bits):
         return a & b
 
 
-class Comparison(Addition):
+class Comparison(OfTwo):
     """Which of two numbers is larger, by what is known from the first digit on: 0 neither yet, 1 a, 2 b."""
 
     name = "comparison"
     symbol = ">"
-    machine = Task.machine
+    answer_length = 1
 
     def label(self, a, b):
         sign = torch.where(a > b, 1, torch.where(a < b, 2, 0)).flip(1)
-        place = torch.arange(a.shape[1], device=a.device)
-        decided = (sign != 0).long().cumsum(1).clamp(max=1)
-        first = torch.where((sign != 0) & (decided.cumsum(1) == 1), place, 0).amax(1, keepdim=True)
-        return decided * sign.gather(1, first)
-
-    def read(self, output):
-        return output.partition("&")[0][-1:]
+        first = (sign != 0).long().argmax(1, keepdim=True)
+        return (sign != 0).long().cummax(1).values * sign.gather(1, first)
 
 
-class Maximum(Addition):
+class Maximum(OfTwo):
     """The larger of two numbers, units first: which one it is only the highest digits tell."""
 
     name = "maximum"
     symbol = "<"
-    machine = Task.machine
 
     def label(self, a, b):
         larger = Comparison.label(self, a, b)[:, -1:]

@@ -12,7 +12,8 @@ import torch
 
 from abcnb.tasks.chomsky import BinaryAddition, ParityCheck
 from abcnb.tasks.digits import Operands
-from abcnb.tasks.strings import StringTask
+from abcnb.tasks.further import Copy
+from abcnb.tasks.strings import integers
 from abcnb.tasks.task import FURTHER, register
 
 RANGE = 50  # lengths that a test has
@@ -30,13 +31,11 @@ class OfManyLengths:
         return {f"{n} tokens": drawn(test_set, n, count)[test_set] for n in lengths}
 
 
-class HuangCopy(OfManyLengths, StringTask):
+class HuangCopy(OfManyLengths, Copy):
     """A string of 0 and 1 as it is."""
 
     name = "huang-copy"
-
-    def answer(self, string):
-        return string
+    symbols = 2
 
 
 class HuangParity(OfManyLengths, ParityCheck):
@@ -45,7 +44,7 @@ class HuangParity(OfManyLengths, ParityCheck):
     name = "huang-parity"
 
     def drawn(self, count, length, generator):
-        ones = torch.randint(length + 1, (count, 1), generator=generator, device=generator.device)
+        ones = integers(0, length + 1, (count, 1), generator)
         order = torch.rand(count, length, generator=generator, device=generator.device).argsort(1)
         return (order < ones).long()
 

@@ -19,13 +19,14 @@ import re
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 
 from abcnb.lines.coordinates import Segment, Stream, Table
 from abcnb.tasks.digits import Operands, distinct
 from abcnb.tasks.rows import RowTask
 from abcnb.tasks.task import Batch, check_not_in_rows, register
 from abcnb.tasks.testsets import seeded_generator
-from abcnb.tasks.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, decode, encode, on_device
+from abcnb.tasks.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, START_ID, decode, encode, on_device, tokens_of
 
 TRAIN_DEPTH = 2  # of the deepest lists that are ever trained on
 FEWEST, MOST = 2, 4  # items of a list
@@ -71,20 +72,14 @@ class NestedLists(RowTask):
 
     name = "nested"
     test_sets = ("random", "hard")
+    syntax = f"a list such as [%3[>47]2] of the operators {' '.join(OPERATORS)}"
     longest = DEEPEST
+    train_length = TRAIN_DEPTH
+    stream_vocabulary_size = len(CHARACTERS)  # brackets are the last of them
     validation_batches = TREES
     row_names = ("values",)
     separators = "+"
     lines_by_hand = {"values": (("operators", (0,)), ("items", (0, 0)), ("values", (0, -1)))}
-
-    def __init__(self, base: int | None = None):
-        super().__init__(base)
-        self.train_length = TRAIN_DEPTH
-
-    @property
-    def stream_vocabulary_size(self) -> int:
-        """All characters: brackets are the last of them."""
-        return len(CHARACTERS)
 
     def sampler(self, numbers, width, held_out, device, terms=0, shapes="all"):
         check_not_in_rows(terms, shapes)
@@ -150,13 +145,12 @@ class NestedLists(RowTask):
 
     def batch(self, operands: Operands, form: str = "natural") -> Batch:
         """Prompt, output in rows and stream of operands given as token ids."""
-        self._check_form(form)
+        self._check(form)
         (ids,) = operands
-        source = torch.nn.functional.pad(ids, (1, 1), value=EQUALS_ID)
-        source[:, 0] = IDS["$"]
-        stream = self.stream_of(operands)
-        rows = [part for values in self.rows_of(ids) for part in (on_device(DIGITS, ids.device)[values], "+")]
-        return Batch(source, self._join(*rows, "&"), stream)
+        source = F.pad(ids, (1, 1), value=EQUALS_ID)
+        source[:, 0] = START_ID
+        rows = [part for values in self.rows_of(ids) for part in (values, "+")]
+        return Batch(source, tokens_of(*rows, "&"), self.stream_of(operands))
 
     def rows_of(self, ids: torch.Tensor) -> list[torch.Tensor]:
         """The running values of every list, in the order of closing, each [batch, items]."""
@@ -190,11 +184,6 @@ class NestedLists(RowTask):
         if left != "0" or text == "0":
             raise ValueError(f"expected {self.syntax} and digits 0 to {DIGITS[self.base - 1]}, got {text[:60]!r}")
         return (encode(text)[None],)
-
-    @property
-    def syntax(self) -> str:
-        """How a person writes an input."""
-        return f"a list such as [%3[>47]2] of the operators {' '.join(OPERATORS)}"
 
     def read(self, output: str) -> str:
         rows = self.split_rows(output)

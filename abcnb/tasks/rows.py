@@ -12,7 +12,9 @@ Digits are held units first, shape [batch, width], as for every task. Operands o
 a row of a × b has one digit more than a. Terms are padded to what their sum takes.
 """
 
+import re
 from functools import lru_cache
+from itertools import product
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +24,7 @@ from abcnb.tasks.digits import Operands, length_of, propagate_carries
 from abcnb.tasks.row_numbers import RowSampler, row_cases
 from abcnb.tasks.task import Batch, Task, register
 from abcnb.tasks.testsets import seeded_generator
-from abcnb.tasks.tokens import DIGITS, END_ID, EQUALS_ID, IDS, on_device
+from abcnb.tasks.tokens import END_ID, tokens_of
 
 TRAIN_LENGTH = 6  # digits of the longest operand, and the most terms, that are ever trained on
 
@@ -32,9 +34,8 @@ class RowTask(Task):
 
     `train_length` is the most digits of an operand, and the most terms, that are ever trained on (of lists, the depth).
 
-    A *shape* is (digits of a, digits of b) for a product and (terms, digits they are padded to) for a sum.
-
-    A task of your own in rows also defines `size` and `sizes`, from which training numbers and test sets are drawn.
+    A *shape* is (digits of a, digits of b) for a product and (terms, digits they are padded to) for a sum. A subclass
+    defines `shape_of_length`, `shape_of`, `stream_of_shape`, `rows_of` and `label`.
 
     Attributes:
         has_terms: there may be any number of operands, two at least.
@@ -54,7 +55,7 @@ class RowTask(Task):
 
     def __init__(self, base: int | None = None):
         super().__init__(base)
-        self.train_length = min(TRAIN_LENGTH, self.train_length)
+        self.train_length = type(self).train_length or min(TRAIN_LENGTH, self.train_length)
 
     def check_architecture(self, architecture):
         if architecture != "decoder-only":
@@ -62,17 +63,32 @@ class RowTask(Task):
                 f"expected a decoder-only model for {self.name}, whose output is in rows, got {architecture}"
             )
 
+    def shape_of_length(self, length: int) -> tuple[int, ...]:
+        """The shape of a test of a length: length × length digits, or as many terms of as many digits."""
+        raise TypeError(f"the task {self.name!r} does not define shape_of_length()")
+
+    def shape_of(self, operands: Operands) -> tuple[int, ...]:
+        """The shape of operands given as digits."""
+        raise TypeError(f"the task {self.name!r} does not define shape_of()")
+
+    def stream_of_shape(self, shape: tuple[int, ...]) -> Stream:
+        """The coordinates of a shape."""
+        raise TypeError(f"the task {self.name!r} does not define stream_of_shape()")
+
+    def rows_of(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The digits of all rows of each name, units first, each [batch, rounds, digits of a row]."""
+        raise TypeError(f"the task {self.name!r} does not define rows_of()")
+
     def size(self, first: int, second: int) -> tuple[int, ...]:
         """The digits of each operand: of a product's two, or of `first` terms of `second` digits."""
-        raise TypeError(f"the task {self.name!r} does not define size()")
+        return (second,) * first if self.has_terms else (first, second)
 
     def sizes(self, width: int, terms: int = 0) -> list[tuple[int, ...]]:
         """`size` of every input up to the largest one of a training."""
-        raise TypeError(f"the task {self.name!r} does not define sizes()")
-
-    def shape_of_length(self, length: int) -> tuple[int, int]:
-        """The shape of a test of a length: length × length digits, or as many terms of as many digits."""
-        raise TypeError(f"the task {self.name!r} does not define shape_of_length()")
+        digits, counts = range(1, width + 1), range(2, (terms or width) + 1)
+        return (
+            [self.size(m, n) for n in digits for m in counts] if self.has_terms else list(product(digits, digits))
+        )
 
     def outputs_at(self, length):
         return self.stream(length).rows
@@ -92,55 +108,30 @@ class RowTask(Task):
     def largest_stream(self, width, form="natural", terms=0):
         return self.stream(self.largest_shape(width, terms), form)
 
-    def largest_shape(self, width: int, terms: int = 0) -> tuple[int, int]:
+    def largest_shape(self, width: int, terms: int = 0) -> tuple[int, ...]:
         """The largest shape that is trained on: so many digits of an operand and, of a sum, `terms` of them."""
         return self.shape_of_length(width)
 
-    def shape_of(self, operands: Operands) -> tuple[int, int]:
-        """The shape of operands given as digits."""
-        raise TypeError(f"the task {self.name!r} does not define shape_of()")
-
     def stream(self, shape: int | tuple[int, ...], form: str = "natural") -> Stream:
         """The coordinates of a shape; a number stands for `shape_of_length`."""
-        self._check_form(form)
+        self._check(form)
         return self.stream_of_shape(self.shape_of_length(shape) if isinstance(shape, int) else shape)
 
     def stream_of(self, operands: Operands, form: str = "natural") -> Stream:
         """The coordinates of operands given as digits."""
         return self.stream(self.shape_of(operands), form)
 
-    @lru_cache(maxsize=256)  # noqa: B019  tasks live as long as the program
-    def stream_of_shape(self, shape: tuple[int, ...]) -> Stream:
-        """The coordinates of a shape."""
-        raise TypeError(f"the task {self.name!r} does not define stream_of_shape()")
-
-    def rows_of(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The digits of all rows of each name, units first, each [batch, rounds, digits of a row]."""
-        raise TypeError(f"the task {self.name!r} does not define rows_of()")
-
-    def label(self, *operands: torch.Tensor) -> torch.Tensor:
-        """The answer's digits, units first, [batch, digits]."""
-        raise TypeError(f"the task {self.name!r} does not define label()")
-
     def batch(self, operands: Operands, form: str = "natural") -> Batch:
         """Prompt, output in rows and stream of operands given as digits."""
-        parts = []
-        for digits, separator in zip(self.rows_of(*operands), self.separators, strict=True):
-            row = on_device(DIGITS, digits.device)[digits]
-            parts += [row, torch.full_like(row[..., :1], IDS[separator])]
-        target = F.pad(torch.cat(parts, dim=2).flatten(1), (0, 1), value=END_ID)
+        rows = [part for row in zip(self.rows_of(*operands), self.separators, strict=True) for part in row]
+        target = F.pad(tokens_of(*rows).flatten(1), (0, 1), value=END_ID)
         return Batch(self.source(operands, form), target, self.stream_of(operands, form))
 
     def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
         """Token ids of the prompt, [batch, tokens]."""
-        self._check_form(form)
-        ids = on_device(DIGITS, operands[0].device)
-        parts: list[str | torch.Tensor] = ["$"]
-        for operand in operands:
-            parts += [ids[operand.flip(1)], self.symbol]
-        joined = self._join(*parts)
-        joined[:, -1] = EQUALS_ID
-        return joined
+        self._check(form)
+        parts = [part for operand in operands for part in (self.symbol, operand.flip(1))]
+        return tokens_of("$", *parts[1:], "=")
 
     def shaped(self, operands):
         return operands
@@ -151,13 +142,8 @@ class RowTask(Task):
 
     def split_rows(self, output: str) -> list[str]:
         """The rows of an output's text, each with its separator, up to the end token."""
-        rows, current = [], ""
-        for character in output.partition("&")[0]:
-            current += character
-            if character in self.separators:
-                rows.append(current)
-                current = ""
-        return [*rows, current] if current else rows
+        rows = re.split(f"(?<=[{re.escape(self.separators)}])", output.partition("&")[0])
+        return [row for row in rows if row]
 
 
 class Multiplication(RowTask):
@@ -177,12 +163,6 @@ class Multiplication(RowTask):
         "products": (("a", (0,)), ("a", (-1,)), ("b", (0,))),
         "sums": (("products", (0, 0)), ("products", (0, -1)), ("sums", (-1, 1)), ("sums", (-1, 0))),
     }
-
-    def size(self, first, second):
-        return first, second
-
-    def sizes(self, width, terms=0):
-        return [(n, m) for n in range(1, width + 1) for m in range(1, width + 1)]
 
     def shape_of_length(self, length):
         return length, length
@@ -232,6 +212,7 @@ class ManyAddition(RowTask):
     name = "many-addition"
     operands = 2  # at least
     symbol = "+"
+    syntax = "NUMBER+NUMBER+…"
     has_terms = True
     hard_kind = "large digits"
     numbers = "repeated"
@@ -240,12 +221,6 @@ class ManyAddition(RowTask):
     row_names = ("sums",)
     separators = "+"
     lines_by_hand = {"sums": (("terms", (0, 0)), ("terms", (0, -1)), ("sums", (-1, 0)), ("sums", (-1, -1)))}
-
-    def size(self, first, second):
-        return (second,) * first
-
-    def sizes(self, width, terms=0):
-        return [self.size(m, n) for n in range(1, width + 1) for m in range(2, (terms or width) + 1)]
 
     def width_of(self, terms: int, digits: int) -> int:
         """Digits that terms of so many digits are padded to: what their sum takes."""
@@ -284,11 +259,6 @@ class ManyAddition(RowTask):
     def shaped(self, operands):
         width = self.width_of(len(operands), max(operand.shape[1] for operand in operands))
         return tuple(F.pad(operand, (0, width - operand.shape[1])) for operand in operands)
-
-    @property
-    def syntax(self) -> str:
-        """How a person writes an input."""
-        return "NUMBER+NUMBER+…"
 
     def _split(self, text):
         if self.symbol not in text:

@@ -7,7 +7,6 @@ strings as they are read.
 """
 
 from functools import lru_cache
-from typing import Protocol
 
 import torch
 
@@ -15,17 +14,63 @@ from abcnb.lines.coordinates import Stream, of_number, written_before
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Task, check_not_in_rows
 from abcnb.tasks.testsets import seeded_generator
+from abcnb.tasks.tokens import DIGITS
 
 LONGEST = 12  # symbols of the longest strings that are trained on
-STRING_NUMBERS = ("even", "bucketed")
 
 
-class Drawing(Protocol):
-    """A task that draws strings."""
+def integers(low: int, high: int, size: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """Random whole numbers from `low` to `high` − 1, where the generator is."""
+    return torch.randint(low, high, size, generator=generator, device=generator.device)
 
-    shortest: int
 
-    def drawn(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor: ...
+class OfStrings(Task):
+    """A task on strings of `symbols` symbols, written 0, 1, … as digits are.
+
+    Attributes:
+        symbols: of inputs.
+        codes: digits of outputs, where there are more of them than symbols; at most 16.
+        drawn_from: symbols that random strings have, where that is not all.
+        shortest: the shortest string that it takes.
+        train_length: symbols of the longest strings of a training.
+    """
+
+    test_sets = ("random",)
+    lines_by_hand: dict = {}
+    symbols = 2
+    codes = 0
+    drawn_from = 0
+    shortest = 1
+    train_length = LONGEST
+    syntax = "STRING"
+
+    @property
+    def bases(self) -> range:
+        """The number of its digits alone."""
+        digits = self.codes or self.symbols
+        return range(digits, digits + 1)
+
+    def drawn(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
+        """`count` strings, [count, length], for `digits_at` a length: each symbol as likely as any other."""
+        return integers(0, self.drawn_from or self.symbols, (count, self.digits_at(length)), generator)
+
+    def tested(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
+        """`count` strings of a test; drawn as those of a training where nothing else is said."""
+        return self.drawn(count, length, generator)
+
+    def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
+        strings = self.tested(samples, length, seeded_generator(self, length, test_set))
+        return {test_set: (strings.flip(1),)}
+
+    def shaped(self, operands: Operands) -> Operands:
+        largest = int(operands[0].max())
+        if largest >= self.symbols:
+            last = DIGITS[self.symbols - 1]
+            raise ValueError(f"expected symbols 0 to {last} in a string of {self.name}, got {DIGITS[largest]}")
+        return operands
+
+    def widened(self, operands: Operands, width: int) -> Operands:
+        return operands
 
 
 class StringSampler:
@@ -34,7 +79,7 @@ class StringSampler:
     Where there are few strings of a length, held-out ones are among those of training: tests are longer.
     """
 
-    def __init__(self, task: "Drawing", held_out: bool, device: torch.device | str, longest: int):
+    def __init__(self, task: OfStrings, held_out: bool, device: torch.device | str, longest: int):
         self.task, self.device, self.longest = task, device, longest
         self.shortest = longest if held_out else task.shortest
 
@@ -45,32 +90,16 @@ class StringSampler:
         return (self.task.drawn(batch, int(length), generator).flip(1),)
 
 
-class StringTask(Task):
-    """A task on strings of `symbols` symbols, written 0, 1, … as digits are.
+class StringTask(OfStrings):
+    """A task whose output is a string, or a few. A new one is a subclass with a `name` and an `answer`.
 
-    A new one is a subclass with a `name` and an `answer`. Only a task that takes strings of some lengths alone
-    overrides `digits_at`, one that draws them unevenly `drawn`, and one whose output is not as long as its input
-    `outputs`.
-
-    Attributes:
-        symbols: of inputs and outputs.
-        shortest: the shortest string that it takes.
-        answer_length: symbols at the end of the output that are the answer, where what comes before is working; 0: all.
+    Only a task that takes strings of some lengths alone overrides `digits_at`, one that draws them unevenly `drawn`,
+    and one whose output is not as long as its input `outputs`. An `answer_length` of 0 is the whole output; what comes
+    before an answer is working.
     """
 
     spare = 0
-    symbols = 2
-    shortest = 1
-    answer_length = 0
     answers_in_places = False
-    test_sets = ("random",)
-    lines_by_hand: dict = {}
-
-    def __init__(self, base: int | None = None):
-        self.bases = range(self.symbols, self.symbols + 1)
-        self.default_base = self.symbols
-        super().__init__(base)
-        self.train_length = LONGEST
 
     def answer(self, string: torch.Tensor) -> torch.Tensor:
         """The output, [batch, symbols of it], for strings [batch, length], both as they are read."""
@@ -84,11 +113,6 @@ class StringTask(Task):
         """The strings that an input of a length is made of, and theirs."""
         return {"a": length}
 
-    def drawn(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
-        """`count` strings, [count, length], for `digits_at` a length: each symbol as likely as any other."""
-        size = (count, self.digits_at(length))
-        return torch.randint(self.symbols, size, generator=generator, device=generator.device)
-
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return self.answer(a.flip(1))
 
@@ -100,49 +124,26 @@ class StringTask(Task):
 
     @lru_cache(maxsize=64)  # noqa: B019  tasks live as long as the program
     def stream(self, width: int, form: str = "natural") -> Stream:
-        self._check_stream(width, form)
+        self._check(form, width)
         strings, end = [], 0
         for name, length in self.segments(width).items():
             end += length
             strings.append(written_before(name, end, length))
-        *first, (last, length) = self.outputs(width).items()
-        steps = {**dict(first), last: length + 1}
+        steps = dict(self.outputs(width))
+        steps[list(steps)[-1]] += 1  # the end token
         return of_number((width,), tuple(strings), {"$": 0, "&": width + 1}, width + 2, steps)
 
     def training_width(self, numbers: str) -> int:
         return self.digits_at(self.train_length)
 
-    def sampler(
-        self,
-        numbers: str,
-        width: int,
-        held_out: bool,
-        device: torch.device | str,
-        terms: int = 0,
-        shapes: str = "all",
-    ) -> StringSampler:
+    def sampler(self, numbers, width, held_out, device, terms=0, shapes="all") -> StringSampler:
         check_not_in_rows(terms, shapes)
-        if numbers not in STRING_NUMBERS or width != self.training_width(numbers):
+        if numbers not in ("even", "bucketed") or width != self.training_width(numbers):
             raise ValueError(
                 f"expected 'even' or 'bucketed' numbers and a width of {self.training_width(numbers)} for {self.name}, "
                 f"whose strings have their own lengths, got {numbers!r} and {width}"
             )
         return StringSampler(self, held_out, device, self.train_length)
-
-    def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
-        strings = self.drawn(samples, length, seeded_generator(self, length, test_set))
-        return {test_set: (strings.flip(1),)}
-
-    def shaped(self, operands: Operands) -> Operands:
-        return operands
-
-    def widened(self, operands: Operands, width: int) -> Operands:
-        return operands
-
-    @property
-    def syntax(self) -> str:
-        """How a person writes an input."""
-        return "STRING"
 
     def read(self, output: str) -> str:
         return output.partition("&")[0][-self.answer_length :]

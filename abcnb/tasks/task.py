@@ -4,8 +4,7 @@ Worked example, Addition at width 4: operands 123 and 748 are padded to `0123` a
 source is `$0123+0748&`, the aligned one `$+00172438&`. The label is 871 written units first, because a
 carry travels from units upwards and the decoder can then follow it: `1780&`. The decoder is fed `$1780`.
 
-Digits are held units first, shape [batch, width], so that column p is place p. The tasks themselves are in
-`arithmetic`, `four_in_one`, `rows` and `nested`.
+Digits are held units first, shape [batch, width], so that column p is place p.
 
 Source: paper, section 2 (tasks), appendix B (numbers, lengths).
 """
@@ -22,7 +21,7 @@ from abcnb.tasks.machines import Machine
 from abcnb.tasks.numbers import LARGEST, Sampler, smallest_width
 from abcnb.tasks.own import in_file, is_in_a_file
 from abcnb.tasks.testsets import TEST_SETS
-from abcnb.tasks.tokens import CHARACTERS, DIGITS, END_ID, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, on_device
+from abcnb.tasks.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, tokens_of
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ class Batch:
     @property
     def decoder_input(self) -> torch.Tensor:
         """[batch, rows], the target shifted right behind the start token."""
-        start = torch.full_like(self.target[:, :1], START_ID)
-        return torch.cat([start, self.target[:, :-1]], dim=1)
+        return F.pad(self.target[:, :-1], (1, 0), value=START_ID)
 
 
 class Task:
@@ -61,18 +59,21 @@ class Task:
         second_is_digit: the second operand is a single digit, however long the first is.
         minimum: the smallest number drawn.
         spare: zeros that operands have beyond the longest number's digits, in training and in tests.
+        answer_length: output tokens at its end that are the answer; 0: all are its digits, units first.
         answers_in_places: the answer has one digit for each place of a padded operand, as an output in one stream has.
-        bases, default_base: those that its digits can have, and the one they have where none is asked for.
         in_rows: the output is in rows (`rows`).
         longest: the longest test that it has; 0 is no limit.
+        test_sets: those that it has (`testsets`).
         validation_batches: a validation has as many, since one input of a shape may be much easier than others.
         numbers: the training numbers where none are asked for: inputs of several sizes.
         for_plain: what its plain model is trained on, where that is not the same, as arguments of `TrainingData`.
         first_layer_apart: in the first layer of its plain model every token sees itself alone, which leaves it to the
             last layer to show which tokens a step needs.
-        base: the base of the digits.
+        bases, base: those that its digits can have, and the one they have.
         length_base: the base in which a test's length counts digits, where that is not the digits' own.
-        train_length: digits of the longest numbers of the `even` training numbers; training pads to one more.
+        train_length: digits of the longest numbers of the `even` training numbers; training pads to one more. A class
+            that says nothing has the longest length whose every number is at most 2^20.
+        stream_vocabulary_size: `vocabulary_size` where input and output are one stream, with `=` between them.
     """
 
     name: str
@@ -82,25 +83,34 @@ class Task:
     second_is_digit = False
     minimum = 0
     spare = 1
+    answer_length = 0
     answers_in_places = True
     in_rows = False
     longest = 0
+    test_sets = tuple(TEST_SETS)
     validation_batches = 1
     numbers = "bucketed"
     for_plain: dict = {"numbers": "even"}
     first_layer_apart = False
     bases = range(2, 17)
-    default_base = 10
-    length_base: int
+    length_base = 0
+    train_length = 0
+    stream_vocabulary_size = EQUALS_ID + 1
 
     def __init__(self, base: int | None = None):
         self.base = self.default_base if base is None else base
         if self.base not in self.bases:
             several = f" from {self.bases[0]} to {self.bases[-1]}" if len(self.bases) > 1 else f" {self.bases[0]}"
             raise ValueError(f"expected a base{several} for {self.name}, got {base}")
-        self.length_base = getattr(self, "length_base", self.base)
-        # The longest length whose every number is at most 2^20: six decimal digits, twenty bits.
-        self.train_length = length_of(LARGEST, self.base) - 1
+        self.length_base = self.length_base or self.base
+        self.train_length = (
+            self.train_length or length_of(LARGEST, self.base) - 1
+        )  # six decimal digits, twenty bits
+
+    @property
+    def default_base(self) -> int:
+        """The base of the digits where none is asked for."""
+        return 10 if 10 in self.bases else self.bases[0]
 
     @property
     def lines_by_hand(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
@@ -118,11 +128,6 @@ class Task:
     def vocabulary_size(self) -> int:
         """15, the paper's, unless the base or the operator needs further tokens."""
         return max(PAPER_VOCABULARY, 1 + max(IDS[character] for character in DIGITS[: self.base] + self.symbol))
-
-    @property
-    def stream_vocabulary_size(self) -> int:
-        """The same where input and output are one stream, with `=` between them."""
-        return EQUALS_ID + 1
 
     def label(self, *operands: torch.Tensor) -> torch.Tensor:
         """The label's digits, units first, from the operands' digits, each [batch, width]."""
@@ -158,11 +163,6 @@ class Task:
         """Operands of a test of this length."""
         return self.operands
 
-    @property
-    def test_sets(self) -> tuple[str, ...]:
-        """The test sets that it has (`testsets`)."""
-        return tuple(TEST_SETS)
-
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
         """Operands of each kind of a test set, as digits, units first; at most so many samples over all kinds."""
         return TEST_SETS[test_set](self, length, samples)
@@ -171,15 +171,7 @@ class Task:
         """The width that training takes where none is asked for: room for every operand and result."""
         return max(self.train_length + self.spare, smallest_width(self, numbers))
 
-    def sampler(
-        self,
-        numbers: str,
-        width: int,
-        held_out: bool,
-        device: torch.device | str,
-        terms: int = 0,
-        shapes: str = "all",
-    ) -> Sampler:
+    def sampler(self, numbers: str, width: int, held_out: bool, device, terms: int = 0, shapes="all") -> Sampler:
         """What draws operands for training, or for validation.
 
         Raises:
@@ -206,7 +198,7 @@ class Task:
     @lru_cache(maxsize=64)  # noqa: B019  tasks live as long as the program
     def stream(self, width: int, form: str = "natural") -> Stream:
         """The coordinates of an input of this width and form, as an encoder-decoder has it."""
-        self._check_stream(width, form)
+        self._check(form, width)
         structure = {token: n for n, token in enumerate("$" + self.symbol)} | {"&": len(self.symbol) + width + 1}
         operand = written_before("a", len(self.symbol) + width, width)
         return of_number((width,), (operand,), structure, len(self.symbol) + width + 2, self.steps(width))
@@ -219,20 +211,17 @@ class Task:
         """Output tokens of operands of this width, the end token included."""
         return width + 1
 
-    def _check_form(self, form: str) -> None:
+    def _check(self, form: str, width: int = 1) -> None:
         if form not in self.forms:
             raise ValueError(f"the task {self.name!r} is written in forms {', '.join(self.forms)}, got {form!r}")
-
-    def _check_stream(self, width: int, form: str) -> None:
-        self._check_form(form)
         if width < 1:
             raise ValueError(f"expected a width of at least 1 digit, got {width}")
 
     def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
         """Token ids of the source, [batch, columns]."""
-        self._check_form(form)
+        self._check(form)
         (a,) = operands
-        return self._join("$" + self.symbol, most_significant_first(a), "&")
+        return tokens_of("$" + self.symbol, a.flip(1), "&")
 
     def check_architecture(self, architecture: str) -> None:
         """Refuse an architecture that cannot learn the task.
@@ -245,19 +234,9 @@ class Task:
                 f"expected an encoder-decoder for {self.name}, whose answer is not one digit for each place"
             )
 
-    def _join(self, *parts: str | torch.Tensor) -> torch.Tensor:
-        """Concatenate literal characters and [batch, n] token ids."""
-        ids = next(part for part in parts if isinstance(part, torch.Tensor))
-        columns = [
-            part if isinstance(part, torch.Tensor) else on_device(part, ids.device).expand(len(ids), -1)
-            for part in parts
-        ]
-        return torch.cat(columns, dim=1)
-
     def batch(self, operands: Operands, form: str = "natural") -> Batch:
         """Source and target of operands given as digits."""
-        label = _tokens(self.label(*operands))
-        target = torch.cat([label, torch.full_like(label[:, :1], END_ID)], dim=1)
+        target = tokens_of(self.label(*operands), "&")
         return Batch(self.source(operands, form), target, self.stream_of(operands, form))
 
     def parse(self, text: str) -> Operands:
@@ -280,8 +259,7 @@ class Task:
 
     def shaped(self, operands: Operands) -> Operands:
         """Operands that have their own digits, padded to what a sample of the task has."""
-        widths = self.widths(max(operand.shape[1] for operand in operands) + self.spare)
-        return tuple(F.pad(a, (0, w - a.shape[1])) for a, w in zip(operands, widths, strict=True))
+        return self.widened(operands, max(operand.shape[1] for operand in operands) + self.spare)
 
     def widened(self, operands: Operands, width: int) -> Operands:
         """Operands padded with zeros to at least `width` digits, each [batch, digits]."""
@@ -307,7 +285,8 @@ class Task:
 
     def read(self, output: str) -> str:
         """What a person reads off an output's text (digits units first, up to the end token)."""
-        return output.partition("&")[0][::-1].lstrip("0") or "0"
+        written = output.partition("&")[0]
+        return written[-self.answer_length :] if self.answer_length else written[::-1].lstrip("0") or "0"
 
 
 def check_not_in_rows(terms: int, shapes: str) -> None:
@@ -318,15 +297,6 @@ def check_not_in_rows(terms: int, shapes: str) -> None:
     """
     if (terms, shapes) != (0, "all"):
         raise ValueError(f"terms and shapes are for products and sums in rows, got {terms} and {shapes!r}")
-
-
-def _tokens(digits: torch.Tensor) -> torch.Tensor:
-    return on_device(DIGITS, digits.device)[digits]
-
-
-def most_significant_first(digits: torch.Tensor) -> torch.Tensor:
-    """Token ids of digits as a source has them, [batch, width]."""
-    return _tokens(digits.flip(1))
 
 
 TASKS: dict[str, type[Task]] = {}
@@ -371,11 +341,11 @@ def get_task(name: str, base: int | None = None) -> Task:
         ValueError: unknown name, a file that has no such task, or a base that the task does not have.
     """
     known = TASKS | FURTHER
-    if name not in known and is_in_a_file(name):
-        kind = _checked(in_file(name, Task)[1])
-        if known.get(kind.name, kind) is not kind:
-            raise ValueError(f"expected a name of its own for {name}, got {kind.name!r}, which is another task's")
-        return _instance(kind, base)
-    if name not in known:
+    if name in known:
+        return _instance(known[name], base)
+    if not is_in_a_file(name):
         raise ValueError(f"expected a task among {', '.join(known)}, or a file such as my_task.py, got {name!r}")
-    return _instance(known[name], base)
+    kind = _checked(in_file(name, Task)[1])
+    if known.get(kind.name, kind) is not kind:
+        raise ValueError(f"expected a name of its own for {name}, got {kind.name!r}, which is another task's")
+    return _instance(kind, base)

@@ -1,9 +1,8 @@
 """The character-level vocabulary: text to token ids and back.
 
-Source: paper, version "From Interpolation to Extrapolation", section 3.2: fifteen tokens, the ten digits,
-`+`, `*`, and `$`, `&`, `@` for start, end and padding. Bases above ten add the digits `a` to `f`; ListOps
-adds its three operators, and a decoder-only model's single stream `=` between input and output. The paper's
-fifteen come first, so a decimal task's ids are the paper's.
+Source: paper, version "From Interpolation to Extrapolation", section 3.2: fifteen tokens, the ten digits, `+`, `*`, and
+`$`, `&`, `@` for start, end and padding. They come first, so a decimal task's ids are the paper's. Bases above ten add
+the digits `a` to `f`, ListOps its operators, and a single stream `=` between input and output.
 """
 
 from functools import lru_cache
@@ -35,6 +34,14 @@ def encode(text: str) -> torch.Tensor:
 def on_device(text: str, device: torch.device) -> torch.Tensor:
     """Token ids of a text, kept on a device: copied there in training, they would make every step wait."""
     return encode(text).to(device)
+
+
+def tokens_of(*parts: str | torch.Tensor) -> torch.Tensor:
+    """Token ids of texts and of digits, [..., digits], one after another; some part must be digits."""
+    some = next(part for part in parts if isinstance(part, torch.Tensor))
+    ids, size = on_device(DIGITS, some.device), (*some.shape[:-1], -1)
+    found = [on_device(part, some.device).expand(size) if isinstance(part, str) else ids[part] for part in parts]
+    return torch.cat(found, -1)
 
 
 def decode(ids: torch.Tensor) -> str:
