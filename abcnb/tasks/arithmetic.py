@@ -62,8 +62,7 @@ class OfTwo(Task):
 class Addition(OfTwo):
     """a + b."""
 
-    name = "addition"
-    symbol = "+"
+    name, symbol = "addition", "+"
 
     def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return propagate_carries(a + b, self.base)
@@ -76,8 +75,7 @@ class Addition(OfTwo):
 class NByOne(OfTwo):
     """a × b for a single-digit b."""
 
-    name = "n-by-1"
-    symbol = "*"
+    name, symbol = "n-by-1", "*"
     second_is_digit = True
 
     def label(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -91,9 +89,7 @@ class NByOne(OfTwo):
 class ListOpsSum(Task):
     """SM: the sum of the arguments modulo the base, written digit by digit from the right, as every reduction here."""
 
-    name = "listops-sm"
-    symbol = "%"
-    answer_length = 1
+    name, symbol, answer_length = "listops-sm", "%", 1
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cumsum(a, dim=1) % self.base
@@ -106,8 +102,7 @@ class ListOpsSum(Task):
 class Parity(ListOpsSum):
     """y_i = y_{i-1} xor x_i over the bits; the last bit written is the parity."""
 
-    name = "parity"
-    symbol = ""
+    name, symbol = "parity", ""
     bases = range(2, 3)
     length_base = 10  # tests are named by decimal digits: 60 of them are 200 bits
 
@@ -133,9 +128,7 @@ class ParityClassification(Parity):
 class ListOpsMax(Task):
     """MAX of the arguments."""
 
-    name = "listops-max"
-    symbol = ">"
-    answer_length = 1
+    name, symbol, answer_length = "listops-max", ">", 1
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cummax(a, dim=1).values
@@ -148,9 +141,7 @@ class ListOpsMax(Task):
 class ListOpsMin(Task):
     """MIN of the arguments. Padding zeros are arguments too: the last running minimum, above them, is always 0."""
 
-    name = "listops-min"
-    symbol = "<"
-    answer_length = 1
+    name, symbol, answer_length = "listops-min", "<", 1
 
     def label(self, a: torch.Tensor) -> torch.Tensor:
         return torch.cummin(a, dim=1).values

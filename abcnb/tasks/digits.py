@@ -17,24 +17,20 @@ def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
         sums: [batch, width] integers of any size, units first; negative sums borrow.
         base: the base of the digits.
 
-    Returns:
-        [batch, width] digits.
-
     Raises:
         ValueError: a negative number, or one of more than `width` digits (on a GPU, where to ask would make every
             training step wait, digits modulo base**width instead).
     """
-    carries = _carries(sums, base)
+    carries = carries_of(sums, base)
     if sums.device.type == "cpu" and carries[:, -1].any():
-        raise ValueError(
-            f"expected results from 0 to {base}**{sums.shape[1]} - 1, which fit the operands' width, got a "
-            f"{'negative' if (carries[:, -1] < 0).any() else 'larger'} one"
-        )
+        got = "negative" if (carries[:, -1] < 0).any() else "larger"
+        most = f"{base}**{sums.shape[1]} - 1, which fit the operands' width"
+        raise ValueError(f"expected results from 0 to {most}, got a {got} one")
     return sums + carries[:, :-1] - base * carries[:, 1:]
 
 
-def _carries(sums: torch.Tensor, base: int) -> torch.Tensor:
-    """What each place is handed by the one below it, and what the last hands on, [batch, width + 1]."""
+def carries_of(sums: torch.Tensor, base: int) -> torch.Tensor:
+    """What each place is handed by the one below it, and what the last one hands on, [batch, width + 1]."""
     if sums.device.type == "cpu" and len(sums) < FEW_SAMPLES:
         rows = [accumulate(row, lambda carry, total: (carry + total) // base, initial=0) for row in sums.tolist()]
         return torch.tensor([list(row) for row in rows], dtype=sums.dtype).reshape(len(sums), sums.shape[1] + 1)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from abcnb.tasks.arithmetic import OfTwo
 from abcnb.tasks.digits import Operands
-from abcnb.tasks.task import Task, get_task, register
+from abcnb.tasks.task import get_task, register
 from abcnb.tasks.testsets import test_cases
 from abcnb.tasks.tokens import IDS, on_device
 
@@ -39,12 +39,10 @@ class FourInOne(OfTwo):
     syntax = "NUMBER+NUMBER, NUMBER*DIGIT, >NUMBER or %BITS"
 
     def label(self, a: torch.Tensor, b: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-        answers = torch.stack([task.label(*self._taken(task, a, b)) for task in map(get_task, self.parts)], dim=1)
+        tasks = [get_task(name) for name in self.parts]
+        taken = [(a, b[:, :1] if task.second_is_digit else b)[: task.operands] for task in tasks]
+        answers = torch.stack([task.label(*some) for task, some in zip(tasks, taken, strict=True)], dim=1)
         return answers[torch.arange(len(a), device=a.device), part[:, 0]]
-
-    def _taken(self, task: Task, a: torch.Tensor, b: torch.Tensor) -> Operands:
-        """What a task takes of two numbers."""
-        return (a, b[:, :1] if task.second_is_digit else b)[: task.operands]
 
     def source(self, operands: Operands, form: str = "natural") -> torch.Tensor:
         a, b, part = operands
@@ -65,12 +63,7 @@ class FourInOne(OfTwo):
         return {f"{name}, {kind}": self.of(name, found) for name in cases for kind, found in cases[name].items()}
 
     def joined(self, part: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Operands:
-        """Samples of two numbers each, of which their tasks take what they need.
-
-        Args:
-            part: [batch, 1], the number of each sample's task.
-            a, b: digits, units first, [batch, width].
-        """
+        """Samples of two numbers, digits [batch, width], of which their tasks, of numbers [batch, 1], take a part."""
         is_units = torch.arange(b.shape[1], device=b.device) == 0
         takes_b = (part == self.parts.index("addition")) | ((part == self.parts.index("n-by-1")) & is_units)
         return torch.where(part == self.parts.index("parity"), a % 2, a), b * takes_b, part

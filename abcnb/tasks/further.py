@@ -15,8 +15,7 @@ from abcnb.tasks.task import FURTHER, Task, register
 class Copy(StringTask):
     """A string of digits as it is."""
 
-    name = "copy"
-    symbols = 10
+    name, symbols = "copy", 10
 
     def answer(self, string):
         return string
@@ -25,8 +24,7 @@ class Copy(StringTask):
 class Palindrome(StringTask):
     """Whether a string is the same backwards (1), by whether it is so far; half are, the others but for one symbol."""
 
-    name = "palindrome"
-    answer_length = 1
+    name, answer_length = "palindrome", 1
 
     def drawn(self, count, length, generator):
         string = super().drawn(count, length, generator)
@@ -43,9 +41,7 @@ class Palindrome(StringTask):
 class RunLengths(StringTask):
     """How many symbols the run of equal ones has up to each symbol, modulo 10, of strings of 0 and 1."""
 
-    name = "run-lengths"
-    symbols = 10
-    drawn_from = 2
+    name, symbols, drawn_from = "run-lengths", 10, 2
 
     def answer(self, string):
         place = torch.arange(string.shape[1], device=string.device)
@@ -77,9 +73,7 @@ def divided(string: torch.Tensor, divisor: int) -> tuple[torch.Tensor, torch.Ten
 class RemainderOfSeven(StringTask):
     """n mod 7, by the remainders of what was read of n so far."""
 
-    name = "mod-seven"
-    symbols = 10
-    answer_length = 1
+    name, symbols, answer_length = "mod-seven", 10, 1
 
     def answer(self, string):
         return divided(string, 7)[1]
@@ -88,8 +82,7 @@ class RemainderOfSeven(StringTask):
 class DivisionByThree(StringTask):
     """n // 3, most significant digit first, without what remains."""
 
-    name = "divided-by-three"
-    symbols = 10
+    name, symbols = "divided-by-three", 10
 
     def answer(self, string):
         return divided(string, 3)[0]
@@ -125,35 +118,26 @@ class TimesTen(Task):
 class Subtraction(OfTwo):
     """a − b modulo 10^width: a negative difference in ten's complement, as −1 is 9…9."""
 
-    name = "subtraction"
-    symbol = "%"
+    name, symbol = "subtraction", "%"
 
     def label(self, a, b):
         complement = a + self.base - 1 - b + (torch.arange(a.shape[1], device=a.device) == 0)
         return propagate_carries(F.pad(complement, (0, 1)), self.base)[:, :-1]
 
 
-class Bits(OfTwo):
-    """Two numbers bit by bit."""
-
-    bases = range(2, 3)
-
-
-class BitwiseXor(Bits):
+class BitwiseXor(OfTwo):
     """a xor b."""
 
-    name = "bitwise-xor"
-    symbol = ">"
+    name, symbol, bases = "bitwise-xor", ">", range(2, 3)
 
     def label(self, a, b):
         return a ^ b
 
 
-class BitwiseAnd(Bits):
+class BitwiseAnd(OfTwo):
     """a and b."""
 
-    name = "bitwise-and"
-    symbol = "<"
+    name, symbol, bases = "bitwise-and", "<", range(2, 3)
 
     def label(self, a, b):
         return a & b
@@ -162,9 +146,7 @@ class BitwiseAnd(Bits):
 class Comparison(OfTwo):
     """Which of two numbers is larger, by what is known from the first digit on: 0 neither yet, 1 a, 2 b."""
 
-    name = "comparison"
-    symbol = ">"
-    answer_length = 1
+    name, symbol, answer_length = "comparison", ">", 1
 
     def label(self, a, b):
         sign = torch.where(a > b, 1, torch.where(a < b, 2, 0)).flip(1)
@@ -175,8 +157,7 @@ class Comparison(OfTwo):
 class Maximum(OfTwo):
     """The larger of two numbers, units first: which one it is only the highest digits tell."""
 
-    name = "maximum"
-    symbol = "<"
+    name, symbol = "maximum", "<"
 
     def label(self, a, b):
         larger = Comparison.label(self, a, b)[:, -1:]

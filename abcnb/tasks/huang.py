@@ -34,8 +34,7 @@ class OfManyLengths:
 class HuangCopy(OfManyLengths, Copy):
     """A string of 0 and 1 as it is."""
 
-    name = "huang-copy"
-    symbols = 2
+    name, symbols = "huang-copy", 2
 
 
 class HuangParity(OfManyLengths, ParityCheck):
@@ -52,9 +51,7 @@ class HuangParity(OfManyLengths, ParityCheck):
 class HuangAddition(OfManyLengths, BinaryAddition):
     """The sum of two binary numbers, which begin with 1 unless they have one bit; a length counts `+` and `=` too."""
 
-    name = "huang-addition"
-    least = 4
-    signs = 2
+    name, least, signs = "huang-addition", 4, 2
 
     @staticmethod
     def number(count, bits, generator):

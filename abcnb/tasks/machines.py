@@ -13,31 +13,23 @@ Step = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
 class Machine(NamedTuple):
-    """A task at one place.
+    """A task at one place."""
 
-    Attributes:
-        states: how many there are, counted from 0.
-        starts: those before the units.
-        ends: those after the last place, where the output ends; others do not fit into the operands' width.
-        step: (state, digit of each operand) to (digit written, state of the next place), on tensors of any shape.
-        shown: of a second operand of one digit, that digit by state.
-    """
-
-    states: int
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-    step: Step
-    shown: Callable[[torch.Tensor], torch.Tensor] | None = None
+    states: int  # how many there are, counted from 0
+    starts: tuple[int, ...]  # those before the units
+    ends: tuple[int, ...]  # those after the last place; others do not fit into the operands' width
+    step: Step  # (state, digit of each operand) to (digit written, next state), on tensors of any shape
+    shown: Callable[[torch.Tensor], torch.Tensor] | None = None  # of a second operand of one digit, that digit
 
 
-def carrying(base: int, total: Callable[..., torch.Tensor], carries: int = 2, first: int = 0) -> Machine:
-    """Sums of one place, without the carry into it, that carry into the next."""
+def carrying(base: int, total: Callable[..., torch.Tensor], first: int = 0) -> Machine:
+    """Sums of one place, `total` without the carry into it, that carry 0 or 1 into the next."""
 
     def step(carry: torch.Tensor, *digits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         whole = total(*digits) + carry
         return whole % base, whole // base
 
-    return Machine(carries, (first,), (0,), step)
+    return Machine(2, (first,), (0,), step)
 
 
 def times_a_digit(base: int) -> Machine:

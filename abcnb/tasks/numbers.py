@@ -59,15 +59,8 @@ def smallest_width(task: "Task", kind: str) -> int:
 class Sampler:
     """Draws operands of the training or the held-out numbers.
 
-    Args:
-        task: the task.
-        kind: one of `TRAIN_NUMBERS`.
-        width: digits that operands are padded to; of `bucketed` numbers, the most.
-        held_out: draw from the held-out numbers instead of the training numbers; of `bucketed` ones, the longest.
-        device: where the digits are made.
-
-    Raises:
-        ValueError: unknown kind, one that the task does not have, or a width too small for the results.
+    They are padded to `width` digits, `bucketed` ones to at most as many; of held-out `bucketed` ones the longest are
+    drawn. A ValueError for a kind that is not in `TRAIN_NUMBERS`, or a width too small for the results.
     """
 
     def __init__(self, task: "Task", kind: str, width: int, held_out: bool = False, device: str = "cpu"):
@@ -81,20 +74,17 @@ class Sampler:
         self.task, self.kind, self.width, self.held_out = task, kind, width, held_out
         self.alike = kind == "bucketed"  # all samples of a batch have one length
         numbers = split_numbers()[held_out]
-        numbers = numbers[int(torch.searchsorted(numbers, task.minimum)) :]
-        counts = [len(numbers)]
-        if kind != "uniform":
-            counts = [len(numbers_of_length(numbers, n + 1, task.base)) for n in range(task.train_length)]
-            counts = [count for count in counts if count]
-        self.counts = torch.tensor(counts, device=device)
+        numbers = numbers[numbers >= task.minimum]
+        lengths = () if kind == "uniform" else range(1, task.train_length + 1)
+        counts = [len(numbers_of_length(numbers, n, task.base)) for n in lengths] or [len(numbers)]
+        self.counts = torch.tensor([count for count in counts if count], device=device)
         self.starts = self.counts.cumsum(0) - self.counts
         self.numbers = numbers[: sum(counts)].to(device)
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
         """`batch` operands as digits, units first, each [batch, width]."""
-        numbers = [self._numbers(batch, generator)]
-        if self.task.operands == 2 and not self.task.second_is_digit:
-            numbers.append(self._numbers(batch, generator))
+        drawn = self.task.operands - self.task.second_is_digit
+        numbers = [self._numbers(batch, generator) for _ in range(drawn)]
         width = self.width
         if self.alike:  # on a GPU this waits for the device once a step
             width = self.task.spare + length_of(int(torch.stack(numbers).max()), self.task.base)
@@ -102,11 +92,9 @@ class Sampler:
 
     def _numbers(self, batch: int, generator: torch.Generator) -> torch.Tensor:
         device = self.numbers.device
-        if self.alike:
-            first = len(self.counts) - 1 if self.held_out else 0
-            group = torch.randint(first, len(self.counts), (1,), generator=generator, device=device).expand(batch)
-        else:
-            group = torch.randint(len(self.counts), (batch,), generator=generator, device=device)
+        first = len(self.counts) - 1 if self.alike and self.held_out else 0
+        groups = 1 if self.alike else batch
+        group = torch.randint(first, len(self.counts), (groups,), generator=generator, device=device).expand(batch)
         fraction = torch.rand(batch, generator=generator, device=device, dtype=torch.float64)
         numbers = self.numbers[self.starts[group] + (fraction * self.counts[group]).long()]
         if self.kind != "long":
@@ -143,7 +131,7 @@ def _one_digit(count: int, length: int, base: int, generator: torch.Generator) -
     return torch.zeros(count, length, dtype=torch.long).scatter(1, place, digit)
 
 
-def _run_from_units(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
+def _run_up(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
     ends = torch.randint(1, length + 1, (count, 1), generator=generator)
     return torch.where(torch.arange(length) < ends, base - 1, random_digits(count, length, base, generator))
 
@@ -153,17 +141,11 @@ def _run(count: int, length: int, base: int, generator: torch.Generator) -> torc
     return torch.where(inside, base - 1, random_digits(count, length, base, generator))
 
 
-def _zeros_inside(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
+def _zeros(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
     digits = random_digits(count, length, base, generator)
     zero = torch.rand(count, length, generator=generator) < 0.7
     zero[:, -1] = False
     return digits.masked_fill(zero, 0)
 
 
-NUMBERS = {
-    "all": _all,
-    "one digit": _one_digit,
-    "run from units": _run_from_units,
-    "run": _run,
-    "zeros inside": _zeros_inside,
-}
+NUMBERS = {"all": _all, "one digit": _one_digit, "run from units": _run_up, "run": _run, "zeros inside": _zeros}

@@ -29,21 +29,15 @@ def _run(file: Path, digest: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[spec.name]
-        raise ValueError(
-            f"expected a task file that runs, got {type(error).__name__} in {file}: {error}"
-        ) from error
+        told = f"expected a task file that runs, got {type(error).__name__} in {file}: {error}"
+        raise ValueError(told) from error
     return module
 
 
 def in_file(name: str, kind: type) -> tuple[str, type]:
-    """The full name of a task in a file, and its class.
+    """The full name of a task in a file, and its class, which is derived from `kind`.
 
-    Args:
-        name: the file, with the class's name after a colon where it has several, and perhaps the hash after an @.
-        kind: what the class must be derived from.
-
-    Raises:
-        ValueError: no such file, one that does not run or has changed, or no class or several where none is named.
+    A ValueError for no such file, one that does not run or has changed, and no class, or several where none is named.
     """
     stem, _, rest = name.partition(ENDING)
     file, (wanted, _, known) = Path(stem + ENDING).expanduser().resolve(), rest.lstrip(":").partition("@")
@@ -57,11 +51,8 @@ def in_file(name: str, kind: type) -> tuple[str, type]:
             "change, or train again"
         )
     module = _run(file, digest)
-    found = {
-        label: value
-        for label, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, kind) and value.__module__ == module.__name__
-    }
+    own = {label: value for label, value in vars(module).items() if isinstance(value, type)}
+    found = {n: c for n, c in own.items() if issubclass(c, kind) and c.__module__ == module.__name__}
     if wanted not in found and (wanted or len(found) != 1):
         names = ", ".join(found) or "none"
         raise ValueError(f"expected one class of a task in {file}, named as in my_task.py:Double, got {names}")

@@ -9,18 +9,12 @@ trains on (`numbers.split_numbers`) are used.
               number of training: equal digits above one another are rare otherwise
 
 In the test sets the length L of a product's test is the digits of both operands, that of a sum its terms and their
-digits. Each kind has
-one shape, and `samples` are divided among kinds. Lists in lists have their own test sets (`nested`).
+digits. Each kind has one shape, and `samples` are divided among kinds. Lists in lists have their own (`nested`).
 
 **random**: operands of exactly L digits, the leading one not zero; up to six digits they are held-out numbers.
 
-**hard**: operands made of
+**hard**: operands of the kinds that single numbers have (`testsets`), and
 
-    all              every digit b − 1, for the base b
-    one digit        a single digit that is not zero
-    run from units   a run of b − 1 from units up, random digits above it
-    run              a run of b − 1 at random places among random digits
-    zeros inside     zeros at 70% of the places below the leading one
     leading zeros    any number of digits from 1 to L, behind zeros up to L
     powers           10…0 × 99…9 and 99…9 × 10…0 (products)
     large digits     digits of b − 2 and b − 1, so that carries are as large as they get (sums)
@@ -35,8 +29,9 @@ training numbers, which have at most six digits.
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 
-from abcnb.tasks.digits import Operands, digits_of, distinct
+from abcnb.tasks.digits import Operands, digits_of, distinct, length_of
 from abcnb.tasks.numbers import LARGEST, NUMBERS, numbers_of_length, random_digits, split_numbers
 
 if TYPE_CHECKING:
@@ -52,32 +47,13 @@ SHAPES = ("all", "largest")
 
 
 class RowSampler:
-    """Draws operands of shapes up to a width.
+    """Draws operands of shapes up to a width: of a sum, up to `terms` terms, where 0 is as many as `width`.
 
-    Args:
-        task: the task.
-        width: the most digits of an operand.
-        held_out: draw from the held-out numbers, and the largest shape alone, instead.
-        device: where the digits are made.
-        numbers: one of `ROW_NUMBERS`.
-        terms: the most terms of a sum; 0 is as many as `width`.
-        shapes: `all` up to the largest, or the `largest` alone.
-
-    Raises:
-        ValueError: a width or terms that are not from 1 (of a sum's terms, 2) to the most that is ever trained on,
-            terms of a product, or unknown numbers or shapes.
+    Held-out operands have the largest shape alone, and so have all where `shapes` is `largest` and not `all`. `numbers`
+    is one of `ROW_NUMBERS`. A ValueError for what is never trained on.
     """
 
-    def __init__(
-        self,
-        task: "RowTask",
-        width: int,
-        held_out: bool = False,
-        device: torch.device | str = "cpu",
-        numbers: str = "even",
-        terms: int = 0,
-        shapes: str = "all",
-    ):
+    def __init__(self, task, width, held_out=False, device="cpu", numbers="even", terms=0, shapes="all"):
         most, counted = task.train_length, (terms or width) if task.has_terms else 2
         if not 1 <= width <= most or not 2 <= counted <= most:
             asked = f"a width from 1 and terms from 2 to {most}" if task.has_terms else f"a width from 1 to {most}"
@@ -91,14 +67,10 @@ class RowSampler:
         self.task, self.device, self.kind = task, device, numbers
         sizes = task.sizes(width, terms)
         self.sizes = sizes[-1:] if held_out or shapes == "largest" else sizes
-        pool = split_numbers()[held_out]
+        pool, trained = split_numbers()[held_out], split_numbers()[0]
         groups = [numbers_of_length(pool, n + 1, task.base) for n in range(width)]
-        if held_out:  # none of the shortest numbers are: those of training stand in for them
-            trained = split_numbers()[0]
-            groups = [
-                group if len(group) else numbers_of_length(trained, n + 1, task.base)
-                for n, group in enumerate(groups)
-            ]
+        # None of the shortest numbers are held out: those of training stand in for them.
+        groups = [g if len(g) else numbers_of_length(trained, n + 1, task.base) for n, g in enumerate(groups)]
         self.numbers = torch.cat(groups).to(device)
         self.known = torch.zeros(LARGEST + 1, dtype=torch.bool, device=device)
         self.known[self.numbers] = True
@@ -119,9 +91,8 @@ class RowSampler:
         pair = torch.randint(self.task.base, (batch, 2), generator=generator, device=self.device)
         return torch.where(some, pair, -1)
 
-    def _digits(
-        self, batch: int, digits: int, generator: torch.Generator, alphabet: torch.Tensor | None
-    ) -> torch.Tensor:
+    def _digits(self, batch: int, digits: int, generator: torch.Generator, alphabet) -> torch.Tensor:
+        """Digits of numbers of up to so many, made of an `_alphabet` if there is one."""
         base, device = self.task.base, self.device
         draws = torch.rand(4, batch, generator=generator, device=device, dtype=torch.float64)
         length = torch.where(draws[0] < FULL, digits - 1, (draws[1] * digits).long())
@@ -129,28 +100,24 @@ class RowSampler:
         places = torch.arange(digits, device=device)
         pick = torch.randint(3, (batch, digits), generator=generator, device=device)
         other = torch.randint(base, (batch, digits), generator=generator, device=device)
-        built = torch.where(pick == 0, 0, torch.where(pick == 1, base - 1, other)).masked_fill(
-            places > length[:, None], 0
-        )
-        extreme = (built * base**places).sum(1).clamp(max=LARGEST)
-        numbers = torch.where((draws[3] < EXTREME) & self.known[extreme], extreme, numbers)
+        extreme = torch.where(pick == 0, 0, torch.where(pick == 1, base - 1, other))
+        wanted = [(draws[3] < EXTREME, extreme)]
         if alphabet is not None:
             which = torch.randint(2, (batch, digits), generator=generator, device=device)
-            built = alphabet.clamp(min=0).gather(1, which).masked_fill(places > length[:, None], 0)
-            repeated = (built * base**places).sum(1).clamp(max=LARGEST)
-            numbers = torch.where((alphabet[:, 0] >= 0) & self.known[repeated], repeated, numbers)
-        return digits_of(numbers, digits, self.task.base)
+            wanted.append((alphabet[:, 0] >= 0, alphabet.clamp(min=0).gather(1, which)))
+        for chosen, built in wanted:
+            value = (built.masked_fill(places > length[:, None], 0) * base**places).sum(1).clamp(max=LARGEST)
+            numbers = torch.where(chosen & self.known[value], value, numbers)
+        return digits_of(numbers, digits, base)
 
 
 TEST_SHAPES = 10  # of the `unequal` test set
 
 
-def row_cases(
-    task: "RowTask", length: int, samples: int, test_set: str, generator: torch.Generator
-) -> dict[str, Operands]:
+def row_cases(task: "RowTask", length: int, samples: int, test_set: str, generator) -> dict[str, Operands]:
     """Operands of each kind of a test set that the task has, as digits, units first; `samples` over all kinds."""
     if test_set == "random":
-        return {"random": distinct(_operands(task, samples, task.size(length, length), generator))}
+        return {"random": _of_digits(task, samples, task.size(length, length), generator)}
     if test_set == "hard":
         kinds = (*NUMBERS, "leading zeros", task.hard_kind)
         count = max(1, samples // len(kinds))
@@ -159,19 +126,19 @@ def row_cases(
     for _ in range(TEST_SHAPES):
         first, second = (int(n) for n in torch.randint(1, length + 1, (2,), generator=generator))
         first += task.has_terms  # there are two at least
-        operands = _operands(task, max(1, samples // TEST_SHAPES), task.size(first, second), generator)
-        found.setdefault(f"{first} × {second}", distinct(operands))
+        operands = _of_digits(task, max(1, samples // TEST_SHAPES), task.size(first, second), generator)
+        found.setdefault(f"{first} × {second}", operands)
     return found
 
 
-def _operands(task: "RowTask", count: int, size: tuple[int, ...], generator: torch.Generator) -> Operands:
-    """Numbers of exactly so many digits."""
-    return task.shaped(tuple(_numbers(task, count, digits, generator) for digits in size))
+def _of_digits(task: "RowTask", count: int, size: tuple[int, ...], generator: torch.Generator) -> Operands:
+    """Distinct samples of numbers of exactly so many digits."""
+    return distinct(task.shaped(tuple(_numbers(task, count, digits, generator) for digits in size)))
 
 
 def _numbers(task: "RowTask", count: int, digits: int, generator: torch.Generator) -> torch.Tensor:
     """[count, digits] digits of numbers with exactly so many, held-out ones where training has met such numbers."""
-    if task.base**digits - 1 <= LARGEST:
+    if digits < length_of(LARGEST, task.base):
         pool = numbers_of_length(split_numbers()[1], digits, task.base)
         if len(pool):
             return digits_of(pool[torch.randint(len(pool), (count,), generator=generator)], digits, task.base)
@@ -179,21 +146,22 @@ def _numbers(task: "RowTask", count: int, digits: int, generator: torch.Generato
 
 
 def _hard(task: "RowTask", kind: str, count: int, length: int, generator: torch.Generator) -> Operands:
-    size = task.size(length, length)
-    operands = [_hard_numbers(kind, count, digits, task.base, generator) for digits in size]
     if kind == "powers":
-        power = torch.zeros(2, length, dtype=torch.long)
-        power[:, -1] = 1
-        nines = torch.full((2, length), task.base - 1)
-        first = torch.tensor([[True], [False]])
-        operands = [torch.where(first, power, nines), torch.where(first, nines, power)]
+        power, nines = F.one_hot(torch.tensor(length - 1), length), torch.full((length,), task.base - 1)
+        operands = [torch.stack([power, nines]), torch.stack([nines, power])]
+    else:
+        make = HARD_NUMBERS[kind]
+        operands = [make(count, digits, task.base, generator) for digits in task.size(length, length)]
     return distinct(task.shaped(tuple(operands)))
 
 
-def _hard_numbers(kind: str, count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
-    if kind in NUMBERS:
-        return NUMBERS[kind](count, length, base, generator)
-    if kind == "large digits":
-        return torch.randint(max(base - 2, 0), base, (count, length), generator=generator)
+def _large_digits(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(max(base - 2, 0), base, (count, length), generator=generator)
+
+
+def _leading_zeros(count: int, length: int, base: int, generator: torch.Generator) -> torch.Tensor:
     digits = torch.randint(1, length + 1, (count, 1), generator=generator)
     return random_digits(count, length, base, generator).masked_fill(torch.arange(length) >= digits, 0)
+
+
+HARD_NUMBERS = NUMBERS | {"leading zeros": _leading_zeros, "large digits": _large_digits}

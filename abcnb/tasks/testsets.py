@@ -1,17 +1,17 @@
 """The test sets: random digits, hard cases, operands of unequal length, and more padding than in training.
 
-Each is a dict of kinds, and a kind has samples of one width.
+Each is a dict of kinds, and a kind has samples of one width. Unless stated otherwise an operand has exactly `length`
+digits (Parity: as many bits as the longest number of that many decimal digits has), and N×1's second is any digit.
 
-**random**: distinct samples whose operands have exactly `length` digits. Up to six digits they are held-out numbers,
-which no model was trained on, except for the shortest, of which none are held out (one digit in base 10). Longer
-operands are drawn from all numbers, so a few of the shortest may have been trained on as `uniform` numbers (0.5% at
-seven decimal digits, a third at 13 digits in base 3 and at six in base 12), and those of up to twelve digits as `long`
-ones. Pairs are not compared with training pairs, but hardly ever coincide.
+**random**: distinct samples. Up to six digits they are held-out numbers, which no model was trained on, except for the
+shortest, of which none are held out (one digit in base 10). Longer operands are drawn from all numbers, so a few of the
+shortest may have been trained on as `uniform` numbers (0.5% at seven decimal digits, a third at 13 digits in base 3 and
+at six in base 12), and those of up to twelve digits as `long` ones. Pairs are not compared with training pairs, but
+hardly ever coincide.
 
 **hard**: inputs in which what one place hands to the next travels far. Random digits almost never carry far, so a
-model can be right on 99.99% of them and wrong on 99…9 + 1. Every task has a few kinds of hard cases, in equal parts;
-unless stated otherwise, an operand has exactly `length` digits (Parity: as many bits as the longest number of that
-many decimal digits has). b is the base, so b − 1 is a nine:
+model can be right on 99.99% of them and wrong on 99…9 + 1. Every task has a few kinds, in equal parts; b is the base,
+so b − 1 is a nine:
 
     all              every digit b − 1
     one digit        a single digit that is not zero, at any place up to `length`
@@ -19,7 +19,7 @@ many decimal digits has). b is the base, so b − 1 is a nine:
     run              the same, but starting anywhere
     zeros inside     random digits, seven of ten of them zero
 
-For N×1 the second operand is any digit. Addition's pairs:
+Addition's pairs:
 
     full chain       units sum to at least b, every other place to b − 1
     chain            the same over k places from anywhere, random digits elsewhere
@@ -45,6 +45,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 
 from abcnb.tasks.digits import Operands, digits_of, distinct, first_of_each, length_of
 from abcnb.tasks.numbers import LARGEST, NUMBERS, intervals, numbers_of_length, random_digits, split_numbers
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from abcnb.tasks.task import Task
 
 HARD_SAMPLES = 1000
-MANY = 60  # digits of which there are more numbers, in any base, than samples can be asked for
 MORE_ZEROS = 20  # the most leading zeros that `padded` adds
 
 
@@ -61,51 +61,29 @@ def random_operands(task: "Task", length: int, samples: int = 10_000) -> Operand
     """The `random` test set: distinct samples whose operands have exactly `length` digits.
 
     min(10^L − 10^(L−1), samples) of them, or all where a base has fewer, seeded by task and length alone, so that
-    every method meets the same. Where the trained range covers the length (six digits and fewer) operands are
-    held-out numbers, if there are any; the shortest lengths then have fewer samples. N×1's second operand is any
-    digit. Parity measures length in decimal digits and is handed the bits.
-
-    Returns:
-        Operands as digits, units first, padded to `width_at(length)`.
+    every method meets the same; as digits, units first, padded to `width_at(length)`. Parity measures length in decimal
+    digits and is handed the bits.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "random")
-    count = _most_samples(task, length, samples)
-    pools = _pools(task, length)
+    base, pools = task.length_base, _pools(task, length)
+    numbers = math.prod((base - 1) * base ** (n - 1) if n > 1 else base for n in task.widths(length))
+    count = min(samples, 9 * 10 ** (length - 1), numbers)
     total = math.prod(len(pool) for pool in pools)
     if pools and total <= 4 * count:
-        rows = _pick(pools, torch.randperm(total, generator=generator)[:count])
-        return _split_rows(task, rows, length)
-    rows = _draw_rows(task, length, count, pools, generator)
-    while True:
-        # One sample is a row of all its operands' digits, so that distinct samples are distinct rows.
-        rows = rows[first_of_each(rows)]
-        if len(rows) >= count:
-            return _split_rows(task, rows[:count], length)
-        rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
-
-
-def _most_samples(task: "Task", length: int, samples: int) -> int:
-    if length > MANY:
-        return samples
-    most = min(samples, 10**length - 10 ** (length - 1))
-    if _numbers_are_few(task, length):
-        return most
-    base = task.length_base
-    return min(most, math.prod((base - 1) * base ** (n - 1) if n > 1 else base for n in task.widths(length)))
-
-
-def _numbers_are_few(task: "Task", length: int) -> bool:
-    """Whether the numbers of a length can be listed: none is larger than those of training."""
-    return length <= MANY and task.length_base**length - 1 <= LARGEST
+        rows = _pick(pools, torch.randperm(total, generator=generator))
+    else:
+        rows = _draw_rows(task, length, count, pools, generator)
+        while len(rows := rows[first_of_each(rows)]) < count:
+            rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
+    return _split_rows(task, rows[:count], length)
 
 
 def check_test_request(length: int, samples: int, test_set: str = "random", task: "Task | None" = None) -> None:
     """Refuse a test set without digits or samples, or one that the task does not have."""
     if task is not None and test_set not in task.test_sets:
-        raise ValueError(
-            f"expected a test set among {', '.join(task.test_sets)} for {task.name}, got {test_set!r}"
-        )
+        known = ", ".join(task.test_sets)
+        raise ValueError(f"expected a test set among {known} for {task.name}, got {test_set!r}")
     if not all(isinstance(count, Integral) and count >= 1 for count in (length, samples)):
         raise ValueError(
             f"expected a length and a sample count that are whole numbers of at least 1, got {length} and {samples}"
@@ -120,9 +98,9 @@ def seeded_generator(task: "Task", length: int, test_set: str) -> torch.Generato
 
 def _pools(task: "Task", length: int) -> list[torch.Tensor]:
     """All digits that each operand may have, [numbers, digits]; empty where there are too many to list."""
-    if not _numbers_are_few(task, length):
-        return []
     width, base = task.digits_at(length), task.length_base
+    if length >= length_of(LARGEST, base):
+        return []
     numbers = numbers_of_length(split_numbers()[1], length, base)
     numbers = numbers[numbers >= task.minimum]
     if not len(numbers):
@@ -138,10 +116,8 @@ def _pick(pools: list[torch.Tensor], codes: torch.Tensor) -> torch.Tensor:
     return torch.cat([pool[index] for pool, index in zip(pools, indices, strict=False)], dim=1)
 
 
-def _draw_rows(
-    task: "Task", length: int, count: int, pools: list[torch.Tensor], generator: torch.Generator
-) -> torch.Tensor:
-    """`count` rows of operand digits, [count, sum of operand lengths], perhaps with repetitions."""
+def _draw_rows(task: "Task", length: int, count: int, pools: list, generator: torch.Generator) -> torch.Tensor:
+    """`count` samples as rows of all their operands' digits, [count, digits], perhaps with repetitions."""
     if pools:
         total = math.prod(len(pool) for pool in pools)
         return _pick(pools, torch.randint(total, (count,), generator=generator))
@@ -181,7 +157,7 @@ def _complement(
     return a, torch.where(starts, carrying, torch.where(where, base - 1 - a, other))
 
 
-def _full_chains(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
+def _full(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
     a = random_digits(count, length, base, generator)
     if base > 2:  # in base 2 two leading digits that are not zero cannot sum to 1: there b is one place shorter
         a[:, -1] = torch.randint(1, base - 1, (count,), generator=generator)
@@ -205,43 +181,28 @@ def _unequal(count: int, length: int, base: int, generator: torch.Generator) -> 
     return torch.where(swapped, b, a), torch.where(swapped, a, b)
 
 
-def _zeros_inside_both(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
+def _zeros(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
     return tuple(NUMBERS["zeros inside"](count, length, base, generator) for _ in range(2))
 
 
 def _named(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
-    nine, half = base - 1, base // 2
-    zeros = torch.zeros(length, dtype=torch.long)
-    nines, one, lead, halves, fours, fives = (zeros.clone() for _ in range(6))
-    nines[:], one[0], lead[-1], halves[-1] = nine, 1, 1, half
-    fours[:], fives[-1] = nine, base - half
+    nine, half, last = base - 1, base // 2, F.one_hot(torch.tensor(length - 1), length)
+    zeros, one = torch.zeros_like(last), last.flip(0)
+    nines, lead, halves = zeros + nine, last, half * last
+    fours, fives = zeros + nine, (base - half) * last
     fours[-1] = max(half - 1, 0)
     fours[0], fives[0] = half, base - half
     pairs = [(nines, one), (one, nines), (nines, nines), (fours, fives), (halves, halves), (lead, zeros)]
     return tuple(torch.stack(operand) for operand in zip(*pairs, strict=True))
 
 
-_PAIRS = {
-    "full chain": _full_chains,
-    "chain": _chains,
-    "unequal": _unequal,
-    "zeros inside": _zeros_inside_both,
-    "named": _named,
-}
+_PAIRS = {"full chain": _full, "chain": _chains, "unequal": _unequal, "zeros inside": _zeros, "named": _named}
 
 
 def hard_cases(task: "Task", length: int, samples: int = HARD_SAMPLES) -> dict[str, Operands]:
-    """The `hard` test set by kind, seeded by task and length; samples are distinct within a kind.
+    """The `hard` test set by kind, seeded by task and length.
 
-    Numbers of up to six digits may be among those of training.
-
-    Args:
-        task: the task.
-        length: digits of the longer operand; of Parity, decimal digits.
-        samples: over all kinds, each an equal part of at least one; a kind with fewer distinct samples has those.
-
-    Returns:
-        For each kind the operands as digits, units first, padded to `width_at(length)`.
+    Each kind has an equal part of `samples`, one at least, all distinct, or fewer where there are fewer.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "carry")  # the name that the committed samples were drawn under
@@ -264,11 +225,7 @@ def hard_cases(task: "Task", length: int, samples: int = HARD_SAMPLES) -> dict[s
 def unequal_operands(task: "Task", length: int, samples: int = 1000) -> Operands:
     """The `unequal` test set: numbers of one to `length` digits, every number of digits as likely as any other.
 
-    At most `samples` of them, all distinct, so that there are fewer of the shortest; seeded by task and length. N×1's
-    second operand is any digit.
-
-    Returns:
-        Operands as digits, units first, padded to `width_at(length)`.
+    At most `samples` of them, all distinct, so that there are fewer of the shortest; seeded by task and length.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "unequal")
@@ -294,13 +251,7 @@ def _any_length(task: "Task", count: int, width: int, generator: torch.Generator
 def padded_cases(task: "Task", length: int, samples: int = 1000) -> dict[str, Operands]:
     """The `padded` test set: numbers drawn as for `random`, behind one to twenty more zeros; seeded by task and length.
 
-    Args:
-        task: the task.
-        length: digits of the operands.
-        samples: over all kinds, each an equal part of at least one; distinct within a kind.
-
-    Returns:
-        For each number of zeros the operands as digits, units first, padded to `width_at(length)` and by so many.
+    A kind is a number of zeros; each has an equal part of `samples`, one at least, all distinct.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "padded")
@@ -327,11 +278,7 @@ TEST_SETS: dict[str, Callable[["Task", int, int], dict[str, Operands]]] = {
 
 
 def test_cases(task: "Task", length: int, samples: int, test_set: str) -> dict[str, Operands]:
-    """Operands of each kind of a test set, as digits, units first.
-
-    Raises:
-        ValueError: a test set that the task does not have, or a length or sample count below 1.
-    """
+    """Operands of each kind of a test set, as digits, units first; a ValueError for one that the task does not have."""
     check_test_request(length, samples, test_set, task)
     return task.cases(test_set, length, samples)
 

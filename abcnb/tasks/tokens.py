@@ -9,21 +9,16 @@ from functools import lru_cache
 
 import torch
 
-START, END, PAD, EQUALS = "$", "&", "@", "="
 CHARACTERS = "0123456789+*$&@" + "abcdef" + "%><" + "=" + "[]"
 IDS = {character: i for i, character in enumerate(CHARACTERS)}
-START_ID, END_ID, PAD_ID, EQUALS_ID = IDS[START], IDS[END], IDS[PAD], IDS[EQUALS]
+START_ID, END_ID, PAD_ID, EQUALS_ID = (IDS[character] for character in "$&@=")
 PAPER_VOCABULARY = 15
 
 DIGITS = "0123456789abcdef"  # the character of each digit, 0 to 15
 
 
 def encode(text: str) -> torch.Tensor:
-    """Token ids of a text, shape [len(text)].
-
-    Raises:
-        ValueError: a character is not in the vocabulary.
-    """
+    """Token ids of a text, [characters]; a ValueError for a character that is not in the vocabulary."""
     unknown = sorted(set(text) - set(CHARACTERS))
     if unknown:
         raise ValueError(f"expected characters among {CHARACTERS!r}, got {''.join(unknown)!r} in {text[:60]!r}")

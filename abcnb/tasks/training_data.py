@@ -1,23 +1,15 @@
 """Training and validation batches of a task."""
 
 import random
-from typing import Protocol
 
 import torch
 
 from abcnb.lines.coordinates import Stream, in_one
 from abcnb.machine.devices import pick_device
-from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Batch, Task, get_task
 from abcnb.tasks.tokens import DIGITS, on_device
 
 WIDEST = 10_000  # digits that operands are padded to; training would not fit long before
-
-
-class Sampler(Protocol):
-    """What draws operands."""
-
-    def draw(self, batch: int, generator: torch.Generator) -> Operands: ...
 
 
 class TrainingData:
@@ -35,25 +27,14 @@ class TrainingData:
         terms, shapes: of tasks in rows, as of `RowSampler`.
         one_stream: it is for decoder-only models; what is in rows always is.
 
-    Attributes:
-        task, numbers, width, form, device, one_stream: as given, the width resolved.
-        stream: the coordinates of the largest input.
+    Attributes: all of these but `terms` and `shapes`, and `stream`, the coordinates of the largest input.
 
     Raises:
-        ValueError: an unknown task, form or kind of numbers, a width that is too large or too small for the results, or
-            a device that this machine does not have.
+        ValueError: what the task or this machine does not have, or answers that are not written as the task says.
     """
 
     def __init__(
-        self,
-        task: Task | str,
-        numbers: str = "",
-        width: int = 0,
-        form: str = "natural",
-        device: torch.device | str = "cpu",
-        terms: int = 0,
-        shapes: str = "all",
-        one_stream: bool = False,
+        self, task, numbers="", width=0, form="natural", device="cpu", terms=0, shapes="all", one_stream=False
     ):
         self.task = get_task(task) if isinstance(task, str) else task
         if not isinstance(self.task, Task):
@@ -66,10 +47,9 @@ class TrainingData:
         self.numbers, self.form = numbers or self.task.numbers, form
         self.device = pick_device(device) if isinstance(device, str) else device
         self.width = width or self.task.training_width(self.numbers)
-        self._train, self._held_out = (
-            self.task.sampler(self.numbers, self.width, held_out, self.device, terms, shapes)
-            for held_out in (False, True)
-        )
+        drawn = {"device": self.device, "terms": terms, "shapes": shapes}
+        self._train = self.task.sampler(self.numbers, self.width, False, **drawn)
+        self._held_out = self.task.sampler(self.numbers, self.width, True, **drawn)
         self._check_answers()
         largest = self.task.largest_stream(self.width, form, terms)
         self.one_stream = one_stream or not largest.source
@@ -77,14 +57,12 @@ class TrainingData:
         self._streams: dict[Stream, Stream] = {}
 
     def _check_answers(self) -> None:
-        """Refuse a task whose answers are not written as it says, before anything is trained on it."""
         task, generator = self.task, torch.Generator(self.device).manual_seed(0)
+        digits = f"expected digits from 0 to {task.base - 1} as the answers of {task.name}, got"
         try:
             batch = task.batch(self._train.draw(64, generator), self.form)
         except (TypeError, IndexError, RuntimeError) as error:
-            raise ValueError(
-                f"expected digits from 0 to {task.base - 1} as the answers of {task.name}, got {error}"
-            ) from error
+            raise ValueError(f"{digits} {error}") from error
         if batch.target.shape[1] != batch.stream.rows:
             raise ValueError(
                 f"expected answers of {task.name} with {batch.stream.rows - 1} digits for an input of "
@@ -93,9 +71,7 @@ class TrainingData:
             )
         written = on_device(DIGITS[: task.base] + "&" + getattr(task, "separators", ""), self.device)
         if not bool(torch.isin(batch.target, written).all()):
-            raise ValueError(
-                f"expected digits from 0 to {task.base - 1} as the answers of {task.name}, got a larger one"
-            )
+            raise ValueError(f"{digits} a larger one")
 
     @property
     def described(self) -> str:
@@ -104,14 +80,14 @@ class TrainingData:
 
     @property
     def for_plain(self) -> "TrainingData":
-        """What a plain model is trained on that is to be calibrated: inputs of one size, which spare it finding out the
-        size. Numbers, a width, terms or shapes of one's own are left as they are."""
+        """What a plain model is trained on: inputs of one size, which spare it finding out the size, unless numbers, a
+        width, terms or shapes were asked for."""
         if not self._is_default or not self.task.for_plain:
             return self
         kept = {"form": self.form, "device": self.device, "one_stream": self.one_stream}
         return TrainingData(self.task, **kept, **self.task.for_plain)
 
-    def _batch(self, sampler: Sampler, size: int, generator: torch.Generator) -> Batch:
+    def _batch(self, sampler, size: int, generator: torch.Generator) -> Batch:
         batch = self.task.batch(sampler.draw(size, generator), self.form)
         if batch.stream not in self._streams:  # kept on the device: copied at every step they would make it wait
             stream = in_one(batch.stream) if self.one_stream else batch.stream
@@ -123,10 +99,9 @@ class TrainingData:
         return self._batch(self._train, size, generator)
 
     def validation(self, size: int, generator: torch.Generator) -> list[Batch]:
-        """About `size` held-out samples, of `bucketed` numbers and of outputs in rows of the largest shape alone.
+        """About `size` held-out samples, in one batch or the task's `validation_batches`.
 
-        They are one batch; of lists in lists one for each of several trees, since one tree alone may be much easier or
-        harder than the others.
+        Of `bucketed` numbers, of strings and of outputs in rows they have the largest size alone.
         """
         parts = min(size, self.task.validation_batches)
         return [self._batch(self._held_out, size // parts, generator) for _ in range(parts)]
