@@ -10,14 +10,14 @@ Source of the five tasks: Delétang et al. (`chomsky`).
 """
 
 import random
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 
 from abcnb.lines.coordinates import Segment, in_rows
+from abcnb.tasks.digits import carries_of
 from abcnb.tasks.rows import RowTask
-from abcnb.tasks.strings import LONGEST, OfStrings, StringSampler, integers
+from abcnb.tasks.strings import LONGEST, OfStrings, SizeSampler, integers
 from abcnb.tasks.task import check_not_in_rows
 from abcnb.tasks.tokens import DIGITS
 
@@ -26,18 +26,14 @@ MODULUS = 5  # of expressions
 
 
 class StringInRows(OfStrings, RowTask):
-    """A task on strings whose working is in rows.
-
-    Attributes:
-        a_round: symbols that are read for each round of rows; of several, lines tell which.
-    """
+    """A task on strings whose working is in rows."""
 
     for_plain = {"shapes": "largest"}
     first_layer_apart = True
     row_names = ("cells",)
     separators = "+"
     train_length = 8
-    a_round = 1
+    a_round = 1  # symbols that are read for each round of rows; of several, lines tell which
 
     def widths_of(self, length: int) -> tuple[int, ...]:
         """How many digits a row of each of `row_names` has."""
@@ -50,15 +46,11 @@ class StringInRows(OfStrings, RowTask):
                 f"expected 'even' numbers and a width from {self.shortest} to {self.train_length} for {self.name}, "
                 f"got {numbers!r} and {width}"
             )
-        return StringSampler(self, held_out or shapes == "largest", device, width)
+        return SizeSampler(self, range(self.shortest, width + 1), held_out or shapes == "largest")
 
-    def shape_of_length(self, length):
+    def shape_of_length(self, length, terms=0):
         return length, *self.widths_of(length)
 
-    def shape_of(self, operands):
-        return self.shape_of_length(operands[0].shape[1])
-
-    @lru_cache(maxsize=256)  # noqa: B019  tasks live as long as the program
     def stream_of_shape(self, shape):
         length, *widths = shape
         rounds = length // self.a_round
@@ -72,23 +64,15 @@ class StringInRows(OfStrings, RowTask):
 
 
 class CellTask(StringInRows):
-    """A task that is worked out in cells. A new one is a subclass with a `name`, these numbers and `rewritten`.
+    """A task that is worked out in cells. A new one is a subclass with a `name`, its numbers and `rewritten`."""
 
-    Attributes:
-        first: what the first cells hold before the first symbol.
-        empty: what all others hold then.
-    """
-
-    first: tuple[int, ...] = ()
-    empty: int
+    first: tuple[int, ...] = ()  # what the first cells hold before the first symbol
+    empty: int  # what all others hold then
 
     def rewritten(self, symbol, left, here, right) -> torch.Tensor:
-        """What the cells hold after a symbol, [batch, cells of all rows].
+        """What the cells hold after a symbol, [batch, 1], by what each, its left and its right neighbour held before.
 
-        Args:
-            symbol: [batch, 1].
-            left, here, right: what each cell's left neighbour, the cell and its right neighbour held before, each
-                [batch, cells]; `EDGE` where there is none.
+        All are [batch, cells of all rows]; `EDGE` where there is no neighbour.
         """
         raise TypeError(f"the task {self.name!r} does not define rewritten()")
 
@@ -105,7 +89,7 @@ class CellTask(StringInRows):
         return torch.stack(rows, 1).split(widths, 2)
 
     def read(self, output: str) -> str:
-        last = (self.split_rows(output) or [""])[-1]
+        last = "".join(self.split_rows(output)[-1:])
         return last.rstrip(self.separators).rstrip(DIGITS[self.empty])
 
 
@@ -247,7 +231,7 @@ class ComputeSqrt(StringInRows):
         bits[:, -1:] |= (bits == 0).all(1, keepdim=True)  # no number is 0
         return F.pad(bits, (length % 2, 0))
 
-    def shape_of_length(self, length):
+    def shape_of_length(self, length, terms=0):
         return super().shape_of_length(length + length % 2)
 
     def shaped(self, operands):
@@ -262,12 +246,9 @@ class ComputeSqrt(StringInRows):
         one, zero, rows = torch.ones_like(a[:, :1]), torch.zeros_like(a[:, :1]), ([], [])
         for bits in reversed(a.split(2, 1)):
             rest, tried = torch.cat([bits, rest[:, :-2]], 1), torch.cat([one, zero, root[:, :-2]], 1)
-            difference, borrows = [], [zero]
-            for place in range(rest.shape[1]):
-                left = rest[:, [place]] - tried[:, [place]] - borrows[-1]
-                difference.append(left % 2)
-                borrows.append((left < 0).long())
-            difference, borrow, too_much = torch.cat(difference, 1), torch.cat(borrows[1:], 1), borrows[-1]
+            borrowed = -carries_of(rest - tried, 2)
+            difference = rest - tried - borrowed[:, :-1] + 2 * borrowed[:, 1:]
+            borrow, too_much = borrowed[:, 1:], borrowed[:, -1:]
             rows[0].append(rest + 2 * tried + 4 * difference + 8 * borrow)
             rest = torch.where(too_much == 1, rest, difference)
             root = torch.cat([1 - too_much, root[:, :-1]], 1)

@@ -37,8 +37,7 @@ class EvenPairs(StringTask):
 class ParityCheck(StringTask):
     """Whether the ones are even in number (0), by running parities."""
 
-    name = "parity-check"
-    answer_length = 1
+    name, answer_length = "parity-check", 1
 
     def answer(self, string):
         return string.cumsum(1) % 2
@@ -47,8 +46,7 @@ class ParityCheck(StringTask):
 class CycleNavigation(StringTask):
     """Where steps of −1, 0 and 1, written 0, 1 and 2, lead on a circle of five, by running places."""
 
-    name = "cycle-navigation"
-    symbols = MODULUS
+    name, symbols = "cycle-navigation", MODULUS
     drawn_from = 3
     answer_length = 1
 
@@ -114,8 +112,7 @@ class DuplicateString(StringTask):
 class OddsFirst(StringTask):
     """Every second symbol, from the second on, then the others."""
 
-    name = "odds-first"
-    shortest = 2
+    name, shortest = "odds-first", 2
 
     def outputs(self, length):
         return {"odds": length // 2, "others": length - length // 2}
@@ -163,8 +160,7 @@ def not_zero(count: int, bits: int, generator: torch.Generator) -> torch.Tensor:
 class BinaryAddition(arithmetic.Addition):
     """The sum of two binary numbers; a length is that of the whole input, `101+10111`. Both are padded to one width."""
 
-    name = "binary-addition"
-    bases = range(2, 3)
+    name, bases = "binary-addition", range(2, 3)
     train_length = LONGEST
     test_sets = ("random",)
     signs = 1  # that a length counts
@@ -186,16 +182,15 @@ class BinaryAddition(arithmetic.Addition):
 class BinaryMultiplication(Multiplication):
     """The product of two binary numbers, in rows; a length is that of the whole input, and a test has four shapes."""
 
-    name = "binary-multiplication"
-    bases = range(2, 3)
+    name, bases = "binary-multiplication", range(2, 3)
     test_sets = ("random",)
     for_plain = {"shapes": "largest"}
 
-    def shape_of_length(self, length):
+    def shape_of_length(self, length, terms=0):
         return length - 1 - length // 2, length // 2
 
-    def largest_shape(self, width, terms=0):
-        return width, width
+    def largest_stream(self, width, form="natural", terms=0):
+        return self.stream((width, width), form)
 
     @property
     def longest_trained(self):

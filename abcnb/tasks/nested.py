@@ -10,13 +10,14 @@ siblings (its place). The items of a list are wherever they stand, digits in the
 output; so the segment `items` is a table, and the streams of two inputs differ where their brackets do.
 
 A *shape* lists the tree in the order it is written: the number of items of each list, 0 for each digit. A length is a
-depth: `[>47]` has depth 1.
+depth: `[>47]` has depth 1. No inputs are held out: tests at depth one, where there are 33,300, and now and then at
+depth two, meet some that were trained on.
 
 Source: paper, version 002, appendix C, for ListOps of one list; lists in lists are this project's.
 """
 
 import re
-from functools import lru_cache
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,7 @@ import torch.nn.functional as F
 from abcnb.lines.coordinates import Segment, Stream, Table
 from abcnb.tasks.digits import Operands, distinct
 from abcnb.tasks.rows import RowTask
+from abcnb.tasks.strings import SizeSampler, integers
 from abcnb.tasks.task import Batch, check_not_in_rows, register
 from abcnb.tasks.testsets import seeded_generator
 from abcnb.tasks.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, START_ID, decode, encode, on_device, tokens_of
@@ -39,21 +41,17 @@ OPERATORS = "%><"
 def outline(shape: tuple[int, ...]) -> list[tuple[int, list[int], int]]:
     """The lists of a shape in the order of closing: the token that opens each, its items, and the one that closes it.
 
-    An item is the token of a digit, or −1 − n for the list n of this order.
-
-    Raises:
-        ValueError: no tree.
+    An item is the token of a digit, or −1 − n for the list n of this order. A ValueError for what is no tree.
     """
+    missing = list(accumulate((items - 1 for items in shape), initial=1))
+    if not shape or not shape[0] or missing[-1] or 0 in missing[:-1]:
+        raise ValueError(f"expected one list with all its items, got {shape}")
     closed, begun, token = [], [], 1
-    for number, items in enumerate(shape):
-        if number and not begun:
-            raise ValueError(f"expected one list, got more after it: {shape}")
+    for items in shape:
         if items:
             begun.append((token, items, []))
             token += 2  # the bracket and the operator
             continue
-        if not begun:
-            raise ValueError(f"expected a list, got the digit alone: {shape}")
         begun[-1][2].append(token)
         token += 1
         while begun and len(begun[-1][2]) == begun[-1][1]:
@@ -62,8 +60,6 @@ def outline(shape: tuple[int, ...]) -> list[tuple[int, list[int], int]]:
             token += 1
             if begun:
                 begun[-1][2].append(-len(closed))
-    if begun or not closed:
-        raise ValueError(f"expected every list with all its items, got {shape}")
     return closed
 
 
@@ -85,12 +81,34 @@ class NestedLists(RowTask):
         check_not_in_rows(terms, shapes)
         if numbers != "even":
             raise ValueError(f"expected numbers 'even' for {self.name}, got {numbers!r}")
-        return TreeSampler(self, width, held_out)
+        if not 1 <= width <= self.train_length:
+            raise ValueError(f"expected a width from 1 to {self.train_length} lists in one another, got {width}")
+        return SizeSampler(self, range(1, width + 1), held_out)
 
-    def cases(self, test_set, length, samples):
-        return nested_cases(self, length, samples, test_set, seeded_generator(self, length, test_set))
+    def of_size(self, depth: int, batch: int, generator: torch.Generator) -> Operands:
+        """`batch` inputs of one random tree, as token ids, [batch, tokens]."""
+        return self.drawn(random_shape(depth, generator), batch, generator)
 
-    def shape_of_length(self, length):
+    def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
+        """Inputs of each kind of a test set, as token ids, at most `samples` over all kinds; each has one shape.
+
+        **random**: `TREES` trees of exactly this depth. **hard**: lists of two items of which the first, or the second,
+        is the next list; sums alone in a random tree; the largest digit alone in another.
+        """
+        generator = seeded_generator(self, length, test_set)
+        if test_set == "random":
+            drawn = {f"tree {n + 1}": (random_shape(length, generator), "random") for n in range(TREES)}
+        else:
+            drawn = {
+                "first item": ((2,) * length + (0, 0) + (0,) * (length - 1), "random"),
+                "second item": ((2, 0) * (length - 1) + (2, 0, 0), "random"),
+                "sums": (random_shape(length, generator), "sums"),
+                "nines": (random_shape(length, generator), "nines"),
+            }
+        count = max(1, samples // len(drawn))
+        return {name: distinct(self.drawn(tree, count, generator, kind)) for name, (tree, kind) in drawn.items()}
+
+    def shape_of_length(self, length, terms=0):
         """As many lists in one another, each but the innermost the last item of the one around it."""
         return (MOST, *(0,) * (MOST - 1)) * (length - 1) + (MOST, *(0,) * MOST)
 
@@ -107,40 +125,37 @@ class NestedLists(RowTask):
                 begun.pop()
         return tuple(shape)
 
-    @lru_cache(maxsize=512)  # noqa: B019  tasks live as long as the program
     def stream_of_shape(self, shape):
-        lists = outline(shape)
-        prompt = lists[-1][2] + 2
-        lengths = torch.tensor([len(items) for _, items, _ in lists])
+        opens, of_each, closes = zip(*outline(shape), strict=True)
+        prompt = closes[-1] + 2
+        lengths = torch.tensor([len(items) for items in of_each])
         ends = (lengths + 1).cumsum(0) - 1  # the step that ends each row
         starts, most = ends - lengths, int(lengths.max())
         last_value = (prompt + ends - 1).tolist()
-        cells = [[item if item >= 0 else last_value[-1 - item] for item in items] for _, items, _ in lists]
-        values = [[prompt + int(start) + k for k in range(n)] for start, n in zip(starts, lengths, strict=True)]
-        opens = tuple(start for start, _, _ in lists)
-        of_list, grid = ("row",), (len(lists), most)
+        items = [[item if item >= 0 else last_value[-1 - item] for item in some] for some in of_each]
+        values = [range(last + 1 - len(row), last + 1) for last, row in zip(last_value, items, strict=True)]
+
+        def table(name, listed):
+            return Table(name, listed[0], (len(opens),), counters=("row",), listed=tuple(listed))
+
+        def grid(name, start, rows):
+            padded = tuple(token for row in rows for token in (*row, *[-1] * (most - len(row))))
+            return Table(name, start, (len(opens), most), counters=("row", "place"), listed=padded)
+
         segments = (
             Segment("$", 0),
             Segment("=", prompt - 1),
-            Table("opens", opens[0], grid[:1], counters=of_list, listed=opens),
-            Table("operators", opens[0] + 1, grid[:1], counters=of_list, listed=tuple(n + 1 for n in opens)),
-            Table("closes", lists[0][2], grid[:1], counters=of_list, listed=tuple(end for _, _, end in lists)),
-            Table("items", 0, grid, counters=("row", "place"), listed=_padded(cells, most)),
-            Table("values", prompt, grid, counters=("row", "place"), listed=_padded(values, most)),
-            Table(
-                "values end",
-                prompt + int(ends[0]),
-                grid[:1],
-                counters=of_list,
-                listed=tuple((prompt + ends).tolist()),
-            ),
+            table("opens", opens),
+            table("operators", [token + 1 for token in opens]),
+            table("closes", closes),
+            grid("items", 0, items),
+            grid("values", prompt, values),
+            table("values end", (prompt + ends).tolist()),
         )
-        row = torch.repeat_interleave(torch.arange(len(lists)), lengths + 1)
+        row = torch.repeat_interleave(torch.arange(len(opens)), lengths + 1)
         place = torch.arange(len(row)) - starts[row]
-        kind = (place == lengths[row]).long()
-        row, place, kind = (
-            torch.cat([part, torch.tensor([end])]) for part, end in ((row, len(lists)), (place, 0), (kind, 0))
-        )
+        kind = F.pad((place == lengths[row]).long(), (0, 1))
+        row, place = F.pad(row, (0, 1), value=len(opens)), F.pad(place, (0, 1))
         return Stream(segments, prompt, ("values", "values end"), shape, kind, row, place)
 
     def batch(self, operands: Operands, form: str = "natural") -> Batch:
@@ -172,11 +187,7 @@ class NestedLists(RowTask):
         return self.rows_of(ids)[-1][:, -1:]
 
     def parse(self, text: str) -> Operands:
-        """An input typed by a person, as token ids of batch 1.
-
-        Raises:
-            ValueError: brackets that do not match, a list without operator or items, or a digit that the base lacks.
-        """
+        """An input typed by a person, as token ids of batch 1; a ValueError for what is no list, or another base's."""
         text = text.replace(" ", "")
         innermost, left = rf"\[[{OPERATORS}][{DIGITS[: self.base]}]+\]", text
         while left != (closed := re.sub(innermost, "0", left)):
@@ -186,96 +197,33 @@ class NestedLists(RowTask):
         return (encode(text)[None],)
 
     def read(self, output: str) -> str:
-        rows = self.split_rows(output)
-        return rows[-1].rstrip("+")[-1:] if rows else ""
+        return "".join(self.split_rows(output)[-1:]).rstrip("+")[-1:]
 
-    def drawn(
-        self, shape: tuple[int, ...], batch: int, generator: torch.Generator, kind: str = "random"
-    ) -> Operands:
+    def drawn(self, shape: tuple[int, ...], batch: int, generator: torch.Generator, kind="random") -> Operands:
         """Random inputs of a shape, as token ids: of the kinds `sums` and `nines` with one operator or digit alone."""
-        lists, device = outline(shape), generator.device
-        text = [""] * (lists[-1][2] + 1)
-        for start, items, end in lists:
-            text[start], text[start + 1], text[end] = "[", "%", "]"
-            for item in items:
-                if item >= 0:
-                    text[item] = "0"
-        ids = encode("".join(text)).to(device).expand(batch, -1).clone()
-        operators = torch.tensor([start for start, _, _ in lists], device=device)
-        digits = torch.tensor([item - 1 for _, items, _ in lists for item in items if item >= 0], device=device)
-        pick = torch.randint(len(OPERATORS), (batch, len(operators)), generator=generator, device=device)
+        device = generator.device
+        opens, of_each, closes = zip(*outline(shape), strict=True)
+        ids = torch.zeros(batch, closes[-1], dtype=torch.long, device=device)  # one further left, without `$`
+        opens, closes = torch.tensor(opens, device=device), torch.tensor(closes, device=device)
+        digits = torch.tensor([item - 1 for items in of_each for item in items if item >= 0], device=device)
+        ids[:, opens - 1], ids[:, opens], ids[:, closes - 1] = IDS["["], IDS["%"], IDS["]"]
+        operators = on_device(OPERATORS, device)[integers(0, len(OPERATORS), (batch, len(opens)), generator)]
         if kind != "sums":
-            ids[:, operators] = on_device(OPERATORS, device)[pick]
-        some = torch.randint(self.base, (batch, len(digits)), generator=generator, device=device)
+            ids[:, opens] = operators
+        some = integers(0, self.base, (batch, len(digits)), generator)
         ids[:, digits] = torch.full_like(some, self.base - 1) if kind == "nines" else some
         return (ids,)
 
 
-def _padded(rows: list[list[int]], most: int) -> tuple[int, ...]:
-    return tuple(cell for row in rows for cell in row + [-1] * (most - len(row)))
-
-
 def random_shape(depth: int, generator: torch.Generator) -> tuple[int, ...]:
     """A tree of exactly this depth: one item of every list leads on, each other may be a list as well."""
-
-    def whole(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=generator, device=generator.device))
-
-    shape, waiting = [], [(depth, True)]  # what is still to be written, the next one last
-    while waiting:
-        depth, is_list = waiting.pop()
-        items = whole(FEWEST, MOST + 1) if is_list else 0
-        shape.append(items)
-        leads_on = whole(0, items) if items else 0
-        chances = torch.rand(items, generator=generator, device=generator.device).tolist()
-        inner = [(depth - 1, depth > 1 and (n == leads_on or c < LISTS)) for n, c in enumerate(chances)]
-        waiting += reversed(inner)
-    return tuple(shape)
-
-
-class TreeSampler:
-    """Draws inputs of random trees.
-
-    Args:
-        task: the task.
-        depth: of the deepest trees; each depth up to it is equally likely.
-        held_out: trees of that depth alone. No inputs are held out: a test at depth one, where there are 33,300, and
-            now and then at depth two, meets some that were trained on.
-
-    Raises:
-        ValueError: a depth that is never trained on.
-    """
-
-    def __init__(self, task: NestedLists, depth: int, held_out: bool = False):
-        if not 1 <= depth <= task.train_length:
-            raise ValueError(f"expected a width from 1 to {task.train_length} lists in one another, got {depth}")
-        self.task, self.depths = task, [depth] if held_out else list(range(1, depth + 1))
-
-    def draw(self, batch: int, generator: torch.Generator) -> Operands:
-        """`batch` inputs of one shape as token ids, [batch, tokens]."""
-        chosen = torch.randint(len(self.depths), (), generator=generator, device=generator.device)
-        return self.task.drawn(random_shape(self.depths[int(chosen)], generator), batch, generator)
-
-
-def nested_cases(
-    task: NestedLists, depth: int, samples: int, test_set: str, generator: torch.Generator
-) -> dict[str, Operands]:
-    """Inputs of each kind of a test set, as token ids, at most `samples` over all kinds; each has one shape.
-
-    **random**: `TREES` trees of exactly this depth. **hard**: lists of two items of which the first, or the second, is
-    the next list; sums alone in a random tree; the largest digit alone in another.
-    """
-    if test_set == "random":
-        wanted = {f"tree {n + 1}": (random_shape(depth, generator), "random") for n in range(TREES)}
-    else:
-        wanted = {
-            "first item": ((2,) * depth + (0, 0) + (0,) * (depth - 1), "random"),
-            "second item": ((2, 0) * (depth - 1) + (2, 0, 0), "random"),
-            "sums": (random_shape(depth, generator), "sums"),
-            "nines": (random_shape(depth, generator), "nines"),
-        }
-    count = max(1, samples // len(wanted))
-    return {name: distinct(task.drawn(shape, count, generator, kind)) for name, (shape, kind) in wanted.items()}
+    items = int(integers(FEWEST, MOST + 1, (), generator))
+    leads_on = int(integers(0, items, (), generator))
+    shape = (items,)
+    for n, chance in enumerate(torch.rand(items, generator=generator, device=generator.device).tolist()):
+        is_list = depth > 1 and (n == leads_on or chance < LISTS)
+        shape += random_shape(depth - 1, generator) if is_list else (0,)
+    return shape
 
 
 register(NestedLists)

@@ -33,43 +33,26 @@ class RowTask(Task):
     """A task whose output has rows; it is written in one stream and learned by decoder-only models.
 
     `train_length` is the most digits of an operand, and the most terms, that are ever trained on (of lists, the depth).
-
     A *shape* is (digits of a, digits of b) for a product and (terms, digits they are padded to) for a sum. A subclass
     defines `shape_of_length`, `shape_of`, `stream_of_shape`, `rows_of` and `label`.
-
-    Attributes:
-        has_terms: there may be any number of operands, two at least.
-        hard_kind: a kind of hard cases that the task has beside those of all (`row_numbers`).
-        row_names: the rows of a round, in order.
-        separators: the character that ends each of them.
     """
 
     in_rows = True
     numbers = "even"
     for_plain: dict = {}
     test_sets = ("random", "hard", "unequal")
-    has_terms = False
-    hard_kind: str
-    row_names: tuple[str, ...]
-    separators: str
+    has_terms = False  # any number of operands, two at least
+    hard_kind: str  # of hard cases, beside those of all (`row_numbers`)
+    row_names: tuple[str, ...]  # the rows of a round, in order
+    separators: str  # the character that ends each of them
 
     def __init__(self, base: int | None = None):
         super().__init__(base)
         self.train_length = type(self).train_length or min(TRAIN_LENGTH, self.train_length)
 
-    def check_architecture(self, architecture):
-        if architecture != "decoder-only":
-            raise ValueError(
-                f"expected a decoder-only model for {self.name}, whose output is in rows, got {architecture}"
-            )
-
-    def shape_of_length(self, length: int) -> tuple[int, ...]:
-        """The shape of a test of a length: length × length digits, or as many terms of as many digits."""
+    def shape_of_length(self, length: int, terms: int = 0) -> tuple[int, ...]:
+        """The shape of a test of a length: length × length digits, or `terms`, if not as many, of as many digits."""
         raise TypeError(f"the task {self.name!r} does not define shape_of_length()")
-
-    def shape_of(self, operands: Operands) -> tuple[int, ...]:
-        """The shape of operands given as digits."""
-        raise TypeError(f"the task {self.name!r} does not define shape_of()")
 
     def stream_of_shape(self, shape: tuple[int, ...]) -> Stream:
         """The coordinates of a shape."""
@@ -85,10 +68,8 @@ class RowTask(Task):
 
     def sizes(self, width: int, terms: int = 0) -> list[tuple[int, ...]]:
         """`size` of every input up to the largest one of a training."""
-        digits, counts = range(1, width + 1), range(2, (terms or width) + 1)
-        return (
-            [self.size(m, n) for n in digits for m in counts] if self.has_terms else list(product(digits, digits))
-        )
+        digits, terms = range(1, width + 1), range(2, (terms or width) + 1)
+        return [self.size(m, n) for n in digits for m in terms] if self.has_terms else [*product(digits, digits)]
 
     def outputs_at(self, length):
         return self.stream(length).rows
@@ -106,20 +87,15 @@ class RowTask(Task):
         return row_cases(self, length, samples, test_set, seeded_generator(self, length, test_set))
 
     def largest_stream(self, width, form="natural", terms=0):
-        return self.stream(self.largest_shape(width, terms), form)
+        return self.stream(self.shape_of_length(width, terms), form)
 
-    def largest_shape(self, width: int, terms: int = 0) -> tuple[int, ...]:
-        """The largest shape that is trained on: so many digits of an operand and, of a sum, `terms` of them."""
-        return self.shape_of_length(width)
-
+    @lru_cache(maxsize=512)  # noqa: B019  tasks live as long as the program
     def stream(self, shape: int | tuple[int, ...], form: str = "natural") -> Stream:
         """The coordinates of a shape; a number stands for `shape_of_length`."""
         self._check(form)
-        return self.stream_of_shape(self.shape_of_length(shape) if isinstance(shape, int) else shape)
-
-    def stream_of(self, operands: Operands, form: str = "natural") -> Stream:
-        """The coordinates of operands given as digits."""
-        return self.stream(self.shape_of(operands), form)
+        if isinstance(shape, int):
+            return self.stream(self.shape_of_length(shape), form)
+        return self.stream_of_shape(shape)
 
     def batch(self, operands: Operands, form: str = "natural") -> Batch:
         """Prompt, output in rows and stream of operands given as digits."""
@@ -164,7 +140,7 @@ class Multiplication(RowTask):
         "sums": (("products", (0, 0)), ("products", (0, -1)), ("sums", (-1, 1)), ("sums", (-1, 0))),
     }
 
-    def shape_of_length(self, length):
+    def shape_of_length(self, length, terms=0):
         return length, length
 
     def outputs_at(self, length):
@@ -173,7 +149,6 @@ class Multiplication(RowTask):
     def shape_of(self, operands):
         return operands[0].shape[1], operands[1].shape[1]
 
-    @lru_cache(maxsize=256)  # noqa: B019
     def stream_of_shape(self, shape):
         n, m = shape
         prompt = (
@@ -202,8 +177,7 @@ class Multiplication(RowTask):
 
     def read(self, output: str) -> str:
         sums = [row[:-1] for row in self.split_rows(output)[1::2]]
-        answer = "".join(row[:1] for row in sums[:-1]) + (sums[-1] if sums else "")
-        return answer[::-1].lstrip("0") or "0"
+        return super().read("".join([*(row[:1] for row in sums[:-1]), *sums[-1:]]))
 
 
 class ManyAddition(RowTask):
@@ -226,19 +200,15 @@ class ManyAddition(RowTask):
         """Digits that terms of so many digits are padded to: what their sum takes."""
         return digits + length_of(terms, self.base)
 
-    def shape_of_length(self, length):
-        return self.largest_shape(length)
+    def shape_of_length(self, length, terms=0):
+        return terms or length, self.width_of(terms or length, length)
 
     def outputs_at(self, length):
         return length * (self.width_of(length, length) + 1) + 1
 
-    def largest_shape(self, width, terms=0):
-        return terms or width, self.width_of(terms or width, width)
-
     def shape_of(self, operands):
         return len(operands), operands[0].shape[1]
 
-    @lru_cache(maxsize=256)  # noqa: B019
     def stream_of_shape(self, shape):
         terms, width = shape
         prompt = (
@@ -266,8 +236,7 @@ class ManyAddition(RowTask):
         return text.split(self.symbol)
 
     def read(self, output: str) -> str:
-        rows = self.split_rows(output)
-        return (rows[-1].rstrip("+")[::-1].lstrip("0") if rows else "") or "0"
+        return super().read("".join(self.split_rows(output)[-1:]).rstrip("+"))
 
 
 for _task in (Multiplication, ManyAddition):

@@ -6,6 +6,7 @@ start, and `a[first-place]` to the one that stands as far from the start. `answe
 strings as they are read.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -25,24 +26,16 @@ def integers(low: int, high: int, size: tuple[int, ...], generator: torch.Genera
 
 
 class OfStrings(Task):
-    """A task on strings of `symbols` symbols, written 0, 1, … as digits are.
-
-    Attributes:
-        symbols: of inputs.
-        codes: digits of outputs, where there are more of them than symbols; at most 16.
-        drawn_from: symbols that random strings have, where that is not all.
-        shortest: the shortest string that it takes.
-        train_length: symbols of the longest strings of a training.
-    """
+    """A task on strings of `symbols` symbols, written 0, 1, … as digits are."""
 
     test_sets = ("random",)
     lines_by_hand: dict = {}
-    symbols = 2
-    codes = 0
-    drawn_from = 0
-    shortest = 1
-    train_length = LONGEST
     syntax = "STRING"
+    symbols = 2  # of inputs
+    codes = 0  # digits of outputs, where there are more of them than symbols; at most 16
+    drawn_from = 0  # symbols that random strings have, where that is not all
+    shortest = 1  # string that it takes
+    train_length = LONGEST
 
     @property
     def bases(self) -> range:
@@ -57,6 +50,10 @@ class OfStrings(Task):
     def tested(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
         """`count` strings of a test; drawn as those of a training where nothing else is said."""
         return self.drawn(count, length, generator)
+
+    def of_size(self, length: int, batch: int, generator: torch.Generator) -> Operands:
+        """Strings of a training, as operands."""
+        return (self.drawn(batch, length, generator).flip(1),)
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
         strings = self.tested(samples, length, seeded_generator(self, length, test_set))
@@ -73,21 +70,20 @@ class OfStrings(Task):
         return operands
 
 
-class StringSampler:
-    """Draws strings of up to a length, all of a batch of one length; of the held-out ones, the longest.
+class SizeSampler:
+    """Draws inputs of which all of a batch have one size, each size equally likely; of held-out ones, the last.
 
-    Where there are few strings of a length, held-out ones are among those of training: tests are longer.
+    Nothing is held out of what has a size: of a few short inputs some are trained on, and tests are longer.
     """
 
-    def __init__(self, task: OfStrings, held_out: bool, device: torch.device | str, longest: int):
-        self.task, self.device, self.longest = task, device, longest
-        self.shortest = longest if held_out else task.shortest
+    def __init__(self, task: Task, sizes: Sequence, held_out: bool):
+        self.task, self.sizes = task, sizes[-1:] if held_out else sizes
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
-        """`batch` strings, last symbol first, [batch, length]."""
-        # On a GPU this waits for the device once a step: the length decides the sizes of all tensors.
-        length = torch.randint(self.shortest, self.longest + 1, (), generator=generator, device=self.device)
-        return (self.task.drawn(batch, int(length), generator).flip(1),)
+        """`batch` inputs, [batch, length]."""
+        # On a GPU this waits for the device once a step: the size decides the sizes of all tensors.
+        size = self.sizes[int(integers(0, len(self.sizes), (), generator))]
+        return self.task.of_size(size, batch, generator)
 
 
 class StringTask(OfStrings):
@@ -136,14 +132,14 @@ class StringTask(OfStrings):
     def training_width(self, numbers: str) -> int:
         return self.digits_at(self.train_length)
 
-    def sampler(self, numbers, width, held_out, device, terms=0, shapes="all") -> StringSampler:
+    def sampler(self, numbers, width, held_out, device, terms=0, shapes="all") -> SizeSampler:
         check_not_in_rows(terms, shapes)
         if numbers not in ("even", "bucketed") or width != self.training_width(numbers):
             raise ValueError(
                 f"expected 'even' or 'bucketed' numbers and a width of {self.training_width(numbers)} for {self.name}, "
                 f"whose strings have their own lengths, got {numbers!r} and {width}"
             )
-        return StringSampler(self, held_out, device, self.train_length)
+        return SizeSampler(self, range(self.shortest, self.train_length + 1), held_out)
 
     def read(self, output: str) -> str:
         return output.partition("&")[0][-self.answer_length :]

@@ -26,17 +26,11 @@ from abcnb.tasks.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, PAPER_VOCABUL
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences ready for the model.
+    """Sequences ready for the model."""
 
-    Attributes:
-        source: [batch, source columns], token ids.
-        target: [batch, rows], the label's digits, units first, then the end token.
-        stream: the coordinates of source and target.
-    """
-
-    source: torch.Tensor
-    target: torch.Tensor
-    stream: Stream
+    source: torch.Tensor  # [batch, source columns], token ids
+    target: torch.Tensor  # [batch, rows], the label's digits, units first, then the end token
+    stream: Stream  # the coordinates of both
 
     @property
     def decoder_input(self) -> torch.Tensor:
@@ -50,52 +44,30 @@ class Task:
     A new task is a subclass with a `name` and a `label`, plus one `register` line. Results have at most one digit
     more than the operands, which are padded by one; strings are not (`strings`). A task of two operands starts from
     `Addition` or `NByOne` and sets `symbol`, one of `tokens.CHARACTERS`.
-
-    Attributes:
-        name: the task's name in code and on the command line.
-        operands: 1 or 2.
-        forms: the source forms it can be written in; the first is its natural one.
-        symbol: the operator's character, if it has one.
-        second_is_digit: the second operand is a single digit, however long the first is.
-        minimum: the smallest number drawn.
-        spare: zeros that operands have beyond the longest number's digits, in training and in tests.
-        answer_length: output tokens at its end that are the answer; 0: all are its digits, units first.
-        answers_in_places: the answer has one digit for each place of a padded operand, as an output in one stream has.
-        in_rows: the output is in rows (`rows`).
-        longest: the longest test that it has; 0 is no limit.
-        test_sets: those that it has (`testsets`).
-        validation_batches: a validation has as many, since one input of a shape may be much easier than others.
-        numbers: the training numbers where none are asked for: inputs of several sizes.
-        for_plain: what its plain model is trained on, where that is not the same, as arguments of `TrainingData`.
-        first_layer_apart: in the first layer of its plain model every token sees itself alone, which leaves it to the
-            last layer to show which tokens a step needs.
-        bases, base: those that its digits can have, and the one they have.
-        length_base: the base in which a test's length counts digits, where that is not the digits' own.
-        train_length: digits of the longest numbers of the `even` training numbers; training pads to one more. A class
-            that says nothing has the longest length whose every number is at most 2^20.
-        stream_vocabulary_size: `vocabulary_size` where input and output are one stream, with `=` between them.
     """
 
-    name: str
-    operands = 1
-    forms = ("natural",)
-    symbol = ""
-    second_is_digit = False
-    minimum = 0
-    spare = 1
-    answer_length = 0
-    answers_in_places = True
-    in_rows = False
-    longest = 0
-    test_sets = tuple(TEST_SETS)
-    validation_batches = 1
-    numbers = "bucketed"
-    for_plain: dict = {"numbers": "even"}
+    name: str  # in code and on the command line
+    operands = 1  # or 2
+    forms = ("natural",)  # that its source can be written in; the first is its natural one
+    symbol = ""  # the operator's character, if it has one
+    second_is_digit = False  # the second operand is a single digit, however long the first is
+    minimum = 0  # the smallest number drawn
+    spare = 1  # zeros that operands have beyond the longest number's digits, in training and in tests
+    answer_length = 0  # output tokens at its end that are the answer; 0: all are its digits, units first
+    answers_in_places = True  # one digit for each place of a padded operand, as an output in one stream has
+    in_rows = False  # the output is in rows (`rows`)
+    longest = 0  # the longest test that it has; 0 is no limit
+    test_sets = tuple(TEST_SETS)  # those that it has
+    validation_batches = 1  # of one validation: one input of a shape may be much easier than others
+    numbers = "bucketed"  # the training numbers where none are asked for: inputs of several sizes
+    for_plain: dict = {"numbers": "even"}  # what its plain model has instead, as arguments of `TrainingData`
+    # In the first layer of its plain model every token sees itself alone, which leaves it to the last layer to show
+    # which tokens a step needs.
     first_layer_apart = False
     bases = range(2, 17)
-    length_base = 0
-    train_length = 0
-    stream_vocabulary_size = EQUALS_ID + 1
+    length_base = 0  # in which a test's length counts digits, where that is not the digits' own
+    train_length = 0  # digits of the longest `even` numbers; 0: the most that all have up to 2^20, six in base 10
+    stream_vocabulary_size = EQUALS_ID + 1  # where input and output are one stream, with `=` between them
 
     def __init__(self, base: int | None = None):
         self.base = self.default_base if base is None else base
@@ -103,26 +75,22 @@ class Task:
             several = f" from {self.bases[0]} to {self.bases[-1]}" if len(self.bases) > 1 else f" {self.bases[0]}"
             raise ValueError(f"expected a base{several} for {self.name}, got {base}")
         self.length_base = self.length_base or self.base
-        self.train_length = (
-            self.train_length or length_of(LARGEST, self.base) - 1
-        )  # six decimal digits, twenty bits
+        self.train_length = self.train_length or length_of(LARGEST, self.base) - 1
 
     @property
     def default_base(self) -> int:
-        """The base of the digits where none is asked for."""
+        """The base where none is asked for."""
         return 10 if 10 in self.bases else self.bases[0]
 
     @property
     def lines_by_hand(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
         """ABS: for each kind of step the segments that it has to look at, each with its offsets.
 
-        The place that the step writes and the one before, in every operand; its own input and the one before. Where
-        the output is one digit for each place, that is all that a carry takes.
+        Here the place that it writes and the one before, in every operand, its own input and the one before: a carry.
         """
-        digits = [(name, (offset,)) for name in "ab"[: self.operands] for offset in (0, -1)]
-        if self.second_is_digit:
-            digits[2:] = [("b", ())]
-        return {"digits": (*digits, ("digits", (-1,)), ("digits", (-2,)))}
+        numbers = "ab"[: self.operands - self.second_is_digit]
+        lines = [(name, (offset,)) for name in numbers for offset in (0, -1)] + [("b", ())] * self.second_is_digit
+        return {"digits": (*lines, ("digits", (-1,)), ("digits", (-2,)))}
 
     @property
     def vocabulary_size(self) -> int:
@@ -135,11 +103,7 @@ class Task:
 
     @property
     def machine(self) -> Machine:
-        """The task place by place, at every length.
-
-        Raises:
-            ValueError: its output is not made so.
-        """
+        """The task place by place, at every length; a ValueError where its output is not made so."""
         raise ValueError(f"expected a task whose output is made place by place, by a machine, got {self.name!r}")
 
     def digits_at(self, length: int) -> int:
@@ -172,11 +136,7 @@ class Task:
         return max(self.train_length + self.spare, smallest_width(self, numbers))
 
     def sampler(self, numbers: str, width: int, held_out: bool, device, terms: int = 0, shapes="all") -> Sampler:
-        """What draws operands for training, or for validation.
-
-        Raises:
-            ValueError: numbers, a width, terms or shapes that the task does not have.
-        """
+        """What draws operands for training, or for validation; a ValueError for what the task does not have."""
         check_not_in_rows(terms, shapes)
         return Sampler(self, numbers, width, held_out, device)
 
@@ -205,7 +165,11 @@ class Task:
 
     def stream_of(self, operands: Operands, form: str = "natural") -> Stream:
         """The coordinates of operands given as digits."""
-        return self.stream(operands[0].shape[1], form)
+        return self.stream(self.shape_of(operands), form)
+
+    def shape_of(self, operands: Operands) -> int | tuple[int, ...]:
+        """The width of operands, or the shape of those of a task in rows."""
+        return operands[0].shape[1]
 
     def steps(self, width: int) -> int:
         """Output tokens of operands of this width, the end token included."""
@@ -224,11 +188,11 @@ class Task:
         return tokens_of("$" + self.symbol, a.flip(1), "&")
 
     def check_architecture(self, architecture: str) -> None:
-        """Refuse an architecture that cannot learn the task.
-
-        Raises:
-            ValueError: says which one can.
-        """
+        """Refuse an architecture that cannot learn the task with a ValueError."""
+        if self.in_rows and architecture != "decoder-only":
+            raise ValueError(
+                f"expected a decoder-only model for {self.name}, whose output is in rows, got {architecture}"
+            )
         if architecture == "decoder-only" and not self.answers_in_places:
             raise ValueError(
                 f"expected an encoder-decoder for {self.name}, whose answer is not one digit for each place"
@@ -240,11 +204,7 @@ class Task:
         return Batch(self.source(operands, form), target, self.stream_of(operands, form))
 
     def parse(self, text: str) -> Operands:
-        """Operands typed by a person, as digits of batch 1, `shaped`.
-
-        Raises:
-            ValueError: not the task's syntax, or a digit that its base does not have.
-        """
+        """Operands typed by a person, as digits of batch 1, `shaped`; a ValueError for what is no input."""
         texts, alphabet = self._split(text.replace(" ", "").lower()), DIGITS[: self.base]
         for operand in texts:
             wrong = sorted(set(operand) - set(alphabet))
@@ -290,11 +250,7 @@ class Task:
 
 
 def check_not_in_rows(terms: int, shapes: str) -> None:
-    """Refuse what only products and sums in rows have.
-
-    Raises:
-        ValueError: terms, or shapes other than all.
-    """
+    """Refuse what only products and sums in rows have with a ValueError."""
     if (terms, shapes) != (0, "all"):
         raise ValueError(f"terms and shapes are for products and sums in rows, got {terms} and {shapes!r}")
 
@@ -304,11 +260,7 @@ FURTHER: dict[str, type[Task]] = {}  # tasks that no method was chosen on; they 
 
 
 def register(task: type[Task], among: dict[str, type[Task]] = TASKS) -> type[Task]:
-    """Make a task known by its name.
-
-    Raises:
-        ValueError: it has no name, or an operator that is no token.
-    """
+    """Make a task known by its name; a ValueError where it has none, or an operator that is no token."""
     among[_checked(task).name] = task
     return task
 
@@ -337,8 +289,7 @@ def full_name(name: str) -> str:
 def get_task(name: str, base: int | None = None) -> Task:
     """The task of that name, or in that file (`own`); one instance per task and base.
 
-    Raises:
-        ValueError: unknown name, a file that has no such task, or a base that the task does not have.
+    A ValueError for an unknown name, a file that has no such task, and a base that the task does not have.
     """
     known = TASKS | FURTHER
     if name in known:
