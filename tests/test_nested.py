@@ -65,6 +65,14 @@ def test_the_worked_example():
     assert item == batch.stream.prompt + 1
 
 
+def test_digits_beyond_nine_are_letters():
+    task = get_task("nested", 16)
+    assert decode(task.batch(task.parse("[%3[>4f]2]")).target[0]) == "4f+324+&"  # 3 + 15 = 16 + 2, 2 + 2
+    (ids,) = task.drawn((2, 0, 0), 50, torch.Generator().manual_seed(0), "nines")
+    assert decode(ids[0])[2:] == "ff]"
+    TrainingData(task).train(50, torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize("text", ["", "3", "[%3", "[%3]]", "[3]", "[%]", "[%3a]", "[%3][%4]", "[+34]"])
 def test_what_is_no_list_is_refused(text):
     with pytest.raises(ValueError, match=r"expected a list such as \[%3\[>47\]2\] .*, got"):

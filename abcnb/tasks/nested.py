@@ -169,11 +169,11 @@ class NestedLists(RowTask):
 
     def rows_of(self, ids: torch.Tensor) -> list[torch.Tensor]:
         """The running values of every list, in the order of closing, each [batch, items]."""
-        rows = []
+        rows, digits = [], torch.where(ids < 10, ids, ids - IDS["a"] + 10)
         for start, items, _ in outline(self.shape_of((ids,))):
             operator, values = ids[:, start], []  # without `$` a token is one further left: its operator
             for item in items:
-                value = ids[:, item - 1] if item >= 0 else rows[-1 - item][:, -1]
+                value = digits[:, item - 1] if item >= 0 else rows[-1 - item][:, -1]
                 values.append(self._joined(operator, values[-1], value) if values else value)
             rows.append(torch.stack(values, 1))
         return rows
@@ -211,7 +211,7 @@ class NestedLists(RowTask):
         if kind != "sums":
             ids[:, opens] = operators
         some = integers(0, self.base, (batch, len(digits)), generator)
-        ids[:, digits] = torch.full_like(some, self.base - 1) if kind == "nines" else some
+        ids[:, digits] = tokens_of(torch.full_like(some, self.base - 1) if kind == "nines" else some)
         return (ids,)
 
 
