@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from abcnb.lines.coordinates import PROMPT, in_one
 from abcnb.tasks.numbers import split_numbers
-from abcnb.tasks.row_numbers import RowSampler
-from abcnb.tasks.rows import ManyAddition, Multiplication
+from abcnb.tasks.rows import ManyAddition, Multiplication, RowSampler
 from abcnb.tasks.task import get_task
 from abcnb.tasks.testsets import test_cases as cases_of
 from abcnb.tasks.tokens import DIGITS, decode

@@ -146,11 +146,10 @@ def test_binary_test_set_of_six_bits():
 
 
 @pytest.mark.parametrize("length, samples", [(0, 10), (-1, 10), (5, 0)])
-def test_impossible_test_sets(length, samples):
-    with pytest.raises(
-        ValueError, match="expected a length and a sample count that are whole numbers of at least 1"
-    ):
-        random_operands(get_task("addition"), length, samples)
+@pytest.mark.parametrize("draw", [random_operands, hard_cases, unequal_operands, padded_cases])
+def test_impossible_test_sets(draw, length, samples):
+    with pytest.raises(ValueError, match="a length and a sample count that are whole numbers of at least 1"):
+        draw(get_task("addition"), length, samples)
 
 
 def test_no_base_is_asked_for_more_numbers_than_it_has(monkeypatch):
@@ -268,14 +267,6 @@ def test_every_task_has_distinct_repeatable_cases(task, length):
         assert 0 < len(rows) <= 250 and len(rows.unique(dim=0)) == len(rows)
         assert operands[0].shape[1] == chosen.digits_at(length) + 1 and not operands[0][:, -1].any()
         assert all(operand.min() >= 0 and operand.max() < chosen.base for operand in operands)
-
-
-@pytest.mark.parametrize("length, samples", [(0, 10), (-1, 10), (5, 0)])
-def test_impossible_hard_test_sets(length, samples):
-    with pytest.raises(
-        ValueError, match="expected a length and a sample count that are whole numbers of at least 1"
-    ):
-        hard_cases(get_task("addition"), length, samples)
 
 
 # Unequal lengths, more padding

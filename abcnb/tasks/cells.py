@@ -58,10 +58,6 @@ class StringInRows(OfStrings, RowTask):
         prompt = (Segment("symbols", 1, *grid, 0, ("row",)), Segment("$", 0), Segment("=", length + 1))
         return in_rows(shape, prompt, length + 2, self.row_names, rounds, tuple(widths))
 
-    def label(self, a):
-        """The last row of each name, [batch, digits]."""
-        return torch.cat([rows[:, -1] for rows in self.rows_of(a)], 1)
-
 
 class CellTask(StringInRows):
     """A task that is worked out in cells. A new one is a subclass with a `name`, its numbers and `rewritten`."""
