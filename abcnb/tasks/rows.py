@@ -74,7 +74,6 @@ class RowTask(Task):
     numbers = "even"
     for_plain: dict = {}
     test_sets = ("random", "hard", "unequal")
-    has_terms = False  # any number of operands, two at least
     hard_kind: str  # of hard cases, beside those of all
     row_names: tuple[str, ...]  # the rows of a round, in order
     separators: str  # the character that ends each of them
@@ -110,9 +109,6 @@ class RowTask(Task):
 
     def outputs_at(self, length):
         return self.stream(length).rows
-
-    def operands_at(self, length):
-        return length if self.has_terms else 2
 
     def training_width(self, numbers):
         return self.train_length
@@ -335,7 +331,7 @@ class ManyAddition(RowTask):
     """The sum of any number of terms: a row of running sums for each."""
 
     name = "many-addition"
-    operands = 2  # at least
+    operands = 2
     symbol = "+"
     syntax = "NUMBER+NUMBER+…"
     has_terms = True
@@ -376,11 +372,6 @@ class ManyAddition(RowTask):
     def shaped(self, operands):
         width = self.width_of(len(operands), max(operand.shape[1] for operand in operands))
         return tuple(F.pad(operand, (0, width - operand.shape[1])) for operand in operands)
-
-    def _split(self, text):
-        if self.symbol not in text:
-            raise ValueError(f"expected {self.syntax}, got {text[:60]!r}")
-        return text.split(self.symbol)
 
     def read(self, output: str) -> str:
         return super().read("".join(self.split_rows(output)[-1:]).rstrip("+"))

@@ -48,6 +48,7 @@ class Task:
 
     name: str  # in code and on the command line
     operands = 1  # or 2
+    has_terms = False  # it has any number of operands, `operands` at least
     forms = ("natural",)  # that its source can be written in; the first is its natural one
     symbol = ""  # the operator's character, if it has one
     second_is_digit = False  # the second operand is a single digit, however long the first is
@@ -125,7 +126,7 @@ class Task:
 
     def operands_at(self, length: int) -> int:
         """Operands of a test of this length."""
-        return self.operands
+        return length if self.has_terms else self.operands
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
         """Operands of each kind of a test set, as digits, units first; at most so many samples over all kinds."""
@@ -239,7 +240,7 @@ class Task:
         if self.operands == 1:
             return [text.removeprefix(self.symbol)]
         parts = text.split(self.symbol)
-        if len(parts) != 2:
+        if len(parts) < 2 or (len(parts) > 2 and not self.has_terms):
             raise ValueError(f"expected {self.syntax}, got {text[:60]!r}")
         return parts
 
