@@ -25,10 +25,7 @@ from abcnb.tasks.testsets import seeded_generator
 class EvenPairs(StringTask):
     """Whether 01 and 10 together are even in number (0), that is, whether the string ends as it begins."""
 
-    name = "even-pairs"
-
-    def outputs(self, length):
-        return {"digits": 1}
+    name, output_length = "even-pairs", 1
 
     def answer(self, string):
         return string[:, :1] ^ string[:, -1:]
@@ -46,9 +43,7 @@ class ParityCheck(StringTask):
 class CycleNavigation(StringTask):
     """Where steps of −1, 0 and 1, written 0, 1 and 2, lead on a circle of five, by running places."""
 
-    name, symbols = "cycle-navigation", MODULUS
-    drawn_from = 3
-    answer_length = 1
+    name, symbols, drawn_from, answer_length = "cycle-navigation", MODULUS, 3, 1
 
     def answer(self, string):
         return (string - 1).cumsum(1) % MODULUS

@@ -52,10 +52,7 @@ class RunLengths(StringTask):
 class Majority(StringTask):
     """The symbol, 0 or 1, that a string has more of; 0 where both are as many."""
 
-    name = "majority"
-
-    def outputs(self, length):
-        return {"digits": 1}
+    name, output_length = "majority", 1
 
     def answer(self, string):
         return (2 * string.sum(1, keepdim=True) > string.shape[1]).long()

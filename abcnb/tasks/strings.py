@@ -96,6 +96,7 @@ class StringTask(OfStrings):
 
     spare = 0
     answers_in_places = False
+    output_length = 0  # of an output that is one string; 0 is that of the input
 
     def answer(self, string: torch.Tensor) -> torch.Tensor:
         """The output, [batch, symbols of it], for strings [batch, length], both as they are read."""
@@ -103,7 +104,7 @@ class StringTask(OfStrings):
 
     def outputs(self, length: int) -> dict[str, int]:
         """The strings of the output and their lengths, for an input of a length."""
-        return {"digits": length}
+        return {"digits": self.output_length or length}
 
     def segments(self, length: int) -> dict[str, int]:
         """The strings that an input of a length is made of, and theirs."""
