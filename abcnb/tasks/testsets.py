@@ -1,7 +1,8 @@
 """The test sets: random digits, hard cases, operands of unequal length, and more padding than in training.
 
-Each is a dict of kinds, and a kind has samples of one width. Unless stated otherwise an operand has exactly `length`
-digits (Parity: as many bits as the longest number of that many decimal digits has), and N×1's second is any digit.
+Each is a dict of kinds, and a kind has samples of one width; they are seeded by task and length, so that every method
+meets the same. Unless stated otherwise an operand has exactly `length` digits (Parity: as many bits as the longest
+number of that many decimal digits has), and N×1's second is any digit.
 
 **random**: distinct samples. Up to six digits they are held-out numbers, which no model was trained on, except for the
 shortest, of which none are held out (one digit in base 10). Longer operands are drawn from all numbers, so a few of the
@@ -60,9 +61,8 @@ MORE_ZEROS = 20  # the most leading zeros that `padded` adds
 def random_operands(task: "Task", length: int, samples: int = 10_000) -> Operands:
     """The `random` test set: distinct samples whose operands have exactly `length` digits.
 
-    min(10^L − 10^(L−1), samples) of them, or all where a base has fewer, seeded by task and length alone, so that
-    every method meets the same; as digits, units first, padded to `width_at(length)`. Parity measures length in decimal
-    digits and is handed the bits.
+    min(10^L − 10^(L−1), samples) of them, or all where a base has fewer, as digits, units first, padded to
+    `width_at(length)`. Parity measures length in decimal digits and is handed the bits.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "random")
@@ -200,10 +200,7 @@ _PAIRS = {"full chain": _full, "chain": _chains, "unequal": _unequal, "zeros ins
 
 
 def hard_cases(task: "Task", length: int, samples: int = HARD_SAMPLES) -> dict[str, Operands]:
-    """The `hard` test set by kind, seeded by task and length.
-
-    Each kind has an equal part of `samples`, one at least, all distinct, or fewer where there are fewer.
-    """
+    """The `hard` test set by kind, each an equal part of `samples`, one at least, all distinct."""
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "carry")  # the name that the committed samples were drawn under
     width = task.digits_at(length)
@@ -223,10 +220,7 @@ def hard_cases(task: "Task", length: int, samples: int = HARD_SAMPLES) -> dict[s
 
 
 def unequal_operands(task: "Task", length: int, samples: int = 1000) -> Operands:
-    """The `unequal` test set: numbers of one to `length` digits, every number of digits as likely as any other.
-
-    At most `samples` of them, all distinct, so that there are fewer of the shortest; seeded by task and length.
-    """
+    """The `unequal` test set: at most `samples`, all distinct, so that there are fewer of the shortest."""
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "unequal")
     width = task.digits_at(length)
@@ -249,10 +243,7 @@ def _any_length(task: "Task", count: int, width: int, generator: torch.Generator
 
 
 def padded_cases(task: "Task", length: int, samples: int = 1000) -> dict[str, Operands]:
-    """The `padded` test set: numbers drawn as for `random`, behind one to twenty more zeros; seeded by task and length.
-
-    A kind is a number of zeros; each has an equal part of `samples`, one at least, all distinct.
-    """
+    """The `padded` test set by number of zeros, each an equal part of `samples`, one at least, all distinct."""
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "padded")
     pools, width = _pools(task, length), task.width_at(length)
