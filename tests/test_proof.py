@@ -15,17 +15,9 @@ from abcnb.__main__ import app
 from abcnb.lines.biases import Biases
 from abcnb.lines.line import Line, LineBias, dealt
 from abcnb.proof import windows as of_windows
-from abcnb.proof.certificate import Layers, certify, inputs_of
+from abcnb.proof.certificate import Layers, batch_with, certify
 from abcnb.proof.pruning import prune
-from abcnb.proof.windows import (
-    OUTPUT,
-    arrangements,
-    heads_by_line,
-    inputs_with,
-    nodes,
-    places_of,
-    windows_of,
-)
+from abcnb.proof.windows import OUTPUT, arranged, arrangements, heads_by_line, inputs_with, nodes, windows_of
 from abcnb.study import certificates
 from abcnb.study.runs import load_run
 from abcnb.tasks.machines import Machine
@@ -93,21 +85,20 @@ def test_what_a_step_of_any_input_sees_is_a_window_and_its_logits_are_the_models
     batch = task.batch(tuple(operands))
     with torch.no_grad():
         logits = model(batch)
-    tokens = of_windows.tokens_of(model, task, width, "natural")
+    tokens = of_windows.tokens_of(model, data, width)
     ids = torch.cat([batch.source] * model.crossing + [model.sequence(batch)], 1)
-    found = arrangements(model, task, "natural")
-    for step, node in enumerate(nodes(model, task, width, "natural")):
-        places = places_of(node, step, width)
-        ranks = {place: rank for rank, place in enumerate(places)} | {-1: -1}
-        seen = {(name, ranks[place]): ids[:, tokens.index((name, place))] for name, place in node.tokens}
+    found = arrangements(model, data)
+    for step, node in enumerate(nodes(model, data, width)):
+        kind, met = arranged(node, step, width, width)
+        seen = {token: ids[:, tokens.index((token[0], met.read[token[1]]))] for token in kind.node.tokens}
         if step < width:
-            seen[OUTPUT, ranks[step]] = batch.target[:, step]
-        near = [a for a in found if (a.node, a.place) == (node.moved(ranks), ranks.get(step, -1))]
+            seen[OUTPUT, kind.place] = batch.target[:, step]
+        near = [a for a in found if (a.node, a.place) == (kind.node, kind.place)]
         every = [windows_of(arrangement, task) for arrangement in near]
         listed = {tuple(row) for one in every for row in torch.stack([one[t] for t in sorted(seen)], 1).tolist()}
         assert {tuple(row) for row in torch.stack([seen[t] for t in sorted(seen)], 1).tolist()} <= listed
         with torch.no_grad():
-            again = Layers(model).logits_of(near[0].node, {t: d.to(torch.uint8) for t, d in seen.items()})
+            (again,) = Layers(model).logits(kind.node, {t: d.to(torch.uint8) for t, d in seen.items()})
         torch.testing.assert_close(again, logits[:, step], atol=1e-4, rtol=1e-4)
 
 
@@ -115,9 +106,7 @@ def test_the_windows_of_an_addition_are_counted_by_hand():
     """Three places of both operands, a carry, and the digit written before them: 3⁶ · 2 · 3 in base 3."""
     model, data = untrained("addition", 3)
     largest = max(
-        len(windows_of(a, data.task)[OUTPUT, a.place])
-        for a in arrangements(model, data.task, "natural")
-        if a.place >= 0
+        len(windows_of(a, data.task)[OUTPUT, a.place]) for a in arrangements(model, data) if a.place >= 0
     )
     assert largest == 3**6 * 2 * 3
 
@@ -173,16 +162,14 @@ def test_one_window_trained_away_is_found():
     """A model that is right except after 9 and a carry out of it, which a random input seldom has."""
     model, data = committed("successor")
     other = copy.deepcopy(model)
-    found = certify(model, data, progress=False)
-    part = max(found.parts, key=lambda part: len(part.margins))
-    windows = windows_of(part.arrangement, data.task)
-    rare = {token: digits[:1] for token, digits in windows.items()}
-    batch = data.task.batch(inputs_of(rare, model, data.task, "natural", part.width, part.step))
-    wrong = (batch.target[:, part.step] + 1) % 10
+    kind, (met, _) = max(arrangements(model, data).items(), key=lambda item: len(item[0].node.tokens))
+    rare = {token: digits[:1] for token, digits in windows_of(kind, data.task).items()}
+    batch = batch_with(rare, data, met)
+    wrong = (batch.target[:, met.step] + 1) % 10
     other.requires_grad_(True)
     optimizer = torch.optim.Adam(other.head.parameters(), 1e-2)
     for _ in range(60):
-        loss = torch.nn.functional.cross_entropy(other(batch)[:, part.step], wrong)
+        loss = torch.nn.functional.cross_entropy(other(batch)[:, met.step], wrong)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -14,46 +14,17 @@ from dataclasses import dataclass
 import torch
 
 from abcnb.machine.devices import bar
-from abcnb.model.layers import OpenTokens
+from abcnb.model.layers import Attention, KeysValues, OpenTokens
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
-from abcnb.proof.windows import (
-    CONSTANT,
-    OUTPUT,
-    Arrangement,
-    Node,
-    Token,
-    Windows,
-    arrangements,
-    inputs_with,
-    nodes,
-    places_of,
-    windows_of,
-)
-from abcnb.tasks.digits import Operands
-from abcnb.tasks.task import Task
+from abcnb.proof.windows import CONSTANT, OUTPUT, Met, Node, Token, Windows, arrangements, inputs_with, windows_of
+from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import DIGITS, END_ID, decode, encode
 from abcnb.tasks.training_data import TrainingData
 
 CHUNK = 16384  # windows at a time
 AGAIN = 200  # windows of each arrangement that are run again because they are the closest, and as many random ones
 SAFETY = 100  # the least margin must be so many times the largest difference that rounding makes
-TABLE = 10_000_000  # codes that are told apart by a table rather than by sorting
-
-
-@dataclass(frozen=True)
-class Part:
-    """What came of the windows of one arrangement.
-
-    Attributes:
-        width, step: an input's digits and its step that have it.
-        margins: the lead of the right logit over every other, [windows].
-    """
-
-    arrangement: Arrangement
-    width: int
-    step: int
-    margins: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -61,19 +32,14 @@ class Certificate:
     """What came of all windows.
 
     Attributes:
-        parts: by arrangement; where the model is wrong, up to the one that shows it.
+        leads: of the right logit over every other, [windows]; where the model is wrong, up to the kind that shows it.
         rounding: the largest difference between logits of one window that were computed in different ways.
         wrong: an input on which the model is wrong, as its source is written; empty where there is none.
     """
 
-    parts: tuple[Part, ...]
+    leads: torch.Tensor
     rounding: float
     wrong: str = ""
-
-    @property
-    def leads(self) -> torch.Tensor:
-        """The lead of the right logit over every other, [windows]."""
-        return torch.cat([part.margins for part in self.parts])
 
     @property
     def windows(self) -> int:
@@ -112,33 +78,24 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     """
     check_data(data, model)
     check_certifiable(model)
-    model.eval()
-    task, form, parts, rounding = data.task, data.form, [], 0.0
-    layers, precise = Layers(model), Layers(copy.deepcopy(model).double())
-    found = arrangements(model, task, form)
-    for number, (arrangement, met) in enumerate(found.items()):
-        windows, node = windows_of(arrangement, task), arrangement.node
-        count = _count(windows)
-        target = windows.get((OUTPUT, arrangement.place), torch.full((count,), END_ID)).long()
-        chunks = bar(
-            layers.logits(node, windows, count),
-            total=-(-count // CHUNK),
-            desc=f"{number + 1} of {len(found)}",
-            disable=not progress,
-        )
-        margins = torch.cat([lead(part, target[first : first + CHUNK]) for first, part in chunks])
-        parts.append(Part(arrangement, *met[0], margins))
-        again = torch.cat([margins.argsort()[:AGAIN], torch.randint(count, (AGAIN,))])
+    layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
+    found, leads, rounding = arrangements(model, data), [], 0.0
+    for number, (arrangement, met) in enumerate(found.items(), 1):
+        node, windows = arrangement.node, windows_of(arrangement, data.task)
+        right = (OUTPUT, arrangement.place) if arrangement.place >= 0 else (CONSTANT, END_ID)
+        targets = layers.ids(right, windows).split(CHUNK)
+        targets = bar(targets, desc=f"{number} of {len(found)}", disable=not progress)
+        chunks = zip(targets, layers.logits(node, windows), strict=True)
+        leads.append(torch.cat([lead(logits, target) for target, logits in chunks]))
+        again = torch.cat([leads[-1].argsort()[:AGAIN], torch.randint(count_of(windows), (AGAIN,))])
         few = {token: digits[again] for token, digits in windows.items()}
-        inputs = [inputs_of(few, model, task, form, *place) for place in met]
-        if margins.min() <= 0:
-            first = tuple(operand[:1] for operand in inputs[0])
-            return Certificate(tuple(parts), rounding, decode(task.batch(first, form).source[0]))
-        ours = layers.logits_of(node, few)
-        others = [model(task.batch(x, form))[:, step] for x, (_, step) in zip(inputs, met, strict=True)]
-        for other in (precise.logits_of(node, few), *others):
-            rounding = max(rounding, float((ours - other).abs().max()))
-    return Certificate(tuple(parts), rounding)
+        batches = [batch_with(few, data, one) for one in met]
+        if leads[-1].min() <= 0:
+            return Certificate(torch.cat(leads), rounding, decode(batches[0].source[0]))
+        (ours,), (others,) = layers.logits(node, few), precise.logits(node, few)
+        whole = [model(batch)[:, one.step] for batch, one in zip(batches, met, strict=True)]
+        rounding = max(rounding, *(float((ours - other).abs().max()) for other in (others, *whole)))
+    return Certificate(torch.cat(leads), rounding)
 
 
 def check_certifiable(model: Transformer) -> None:
@@ -148,11 +105,10 @@ def check_certifiable(model: Transformer) -> None:
         "its encoder sees the whole source": model.config.encoder_layers > 0,
         f"it has positions, {model.config.position!r}": model.config.position != "none",
     }
-    for reason, given in reasons.items():
-        if given:
-            raise ValueError(
-                f"expected a model without positions and with one line a head, whose steps depend on a window: {reason}"
-            )
+    if given := [reason for reason, holds in reasons.items() if holds]:
+        raise ValueError(
+            f"expected a model without positions and with one line a head, whose steps depend on a window: {given[0]}"
+        )
 
 
 def lead(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -166,86 +122,75 @@ class Layers:
 
     def __init__(self, model: Transformer):
         self.model, self.digits = model, encode(DIGITS)
-        ids = torch.arange(model.embedding.num_embeddings)[None]
-        self.crossed = [  # values of every token of a source, [heads, tokens, d_head]
-            layer.cross_attention.keys_values(model.embed(ids, None), None, False)[1][0]
-            for layer in model.decoder
-            if model.crossing
-        ]
+        self.embedded = model.embed(torch.arange(model.embedding.num_embeddings), None)
 
-    def ids(self, token: Token, windows: Windows, count: int) -> torch.Tensor:
+    def ids(self, token: Token, windows: Windows) -> torch.Tensor:
         """The id of a token, [windows]."""
-        return torch.full((count,), token[1]) if token[0] == CONSTANT else self.digits[windows[token].long()]
+        if token[0] == CONSTANT:
+            return torch.full((count_of(windows),), token[1])
+        return self.digits[windows[token].long()]
 
-    def logits_of(self, node: Node, windows: Windows) -> torch.Tensor:
-        """Logits of a step, [windows, vocabulary]."""
-        return torch.cat([logits for _, logits in self.logits(node, windows, _count(windows))])
+    def logits(self, node: Node, windows: Windows) -> Iterator[torch.Tensor]:
+        """Logits of a step, [windows, vocabulary], in chunks."""
+        return map(self.model.logits, self.after(node, len(self.model.decoder), windows))
 
-    def logits(self, node: Node, windows: Windows, count: int) -> Iterator[tuple[int, torch.Tensor]]:
-        """The same in chunks, each with the number of its first window."""
-        for first, x in self.after(node, len(self.model.decoder), windows, count):
-            yield first, self.model.logits(x)
-
-    def states(self, node: Node, layer: int, windows: Windows, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def states(self, node: Node, layer: int, windows: Windows) -> tuple[torch.Tensor, torch.Tensor]:
         """The different states that a node has after a layer, [states, d_model], and which each window has."""
-        some, index = different([windows[token] for token in node.tokens], count)
-        few = {token: windows[token][some] for token in node.tokens}
         if layer == 0:
-            return self.model.embed(self.ids(node.own, few, len(some))[:, None], None)[:, 0], index
-        return torch.cat([x for _, x in self.after(node, layer, few, len(some))]), index
+            return self.embedded, self.ids(node.reads[0], windows)
+        some, index = different([windows[token] for token in node.tokens], count_of(windows))
+        return torch.cat(
+            [*self.after(node, layer, {token: digits[some] for token, digits in windows.items()})]
+        ), index
 
-    def after(self, node: Node, layer: int, windows: Windows, count: int) -> Iterator[tuple[int, torch.Tensor]]:
-        """The states after a layer, [windows, d_model], in chunks, each with the number of its first window."""
-        module, tokens = self.model.decoder[layer - 1], list(dict.fromkeys(node.crosses))
-        seen = [other for other in dict.fromkeys(node.selves) if other != node.own]
-        own, of_own = self.states(node.own, layer - 1, windows, count)
-        past = []
-        for other in seen:
-            x, of_other = self.states(other, layer - 1, windows, count)
-            past.append(
-                (module.self_attention.keys_values(module.norm_self(x)[:, None], None, False)[1], of_other)
-            )
-        opened = OpenTokens(torch.tensor([[[[*seen, node.own].index(other)]] for other in node.selves]))
-        crossed = OpenTokens(torch.tensor([[[tokens.index(token)]] for token in node.crosses])) if tokens else None
-        ids = [self.ids(token, windows, count) for token in tokens]
-        for first in range(0, count, CHUNK):
-            part = slice(first, first + CHUNK)
-            before, memory = None, None
-            if past:
-                before = None, torch.cat([values[index[part]] for values, index in past], 2)
-            if tokens:
-                at = torch.stack([of_token[part] for of_token in ids], 1)
-                memory = None, self.crossed[layer - 1][:, at].transpose(0, 1)
-            x, _ = module(own[of_own[part]][:, None], None, before, None, memory, None, (opened, crossed))
-            yield first, x[:, 0]
+    def after(self, node: Node, layer: int, windows: Windows) -> Iterator[torch.Tensor]:
+        """The states after a layer, [windows, d_model], in chunks."""
+        module, below = self.model.decoder[layer - 1], dict.fromkeys((node.own, *node.selves))
+        below = {other: self.states(other, layer - 1, windows) for other in below}
+        (own, of_own), crosses = below[node.own], list(dict.fromkeys(node.reads))
+        past = [(values_of(module.self_attention, module.norm_self(x)), index) for x, index in below.values()]
+        memory = [
+            (values_of(module.cross_attention, self.embedded), self.ids(token, windows)) for token in crosses
+        ]
+        opened = [
+            OpenTokens(torch.tensor([[[known.index(read)]] for read in reads]))
+            for known, reads in ((list(below), node.selves), (crosses, node.reads))
+        ]
+        for part in torch.arange(count_of(windows)).split(CHUNK):
+            before, crossed = gathered(past, part), gathered(memory, part) if memory else None
+            x, _ = module(own[of_own[part]][:, None], None, before, None, crossed, None, opened)
+            yield x[:, 0]
 
 
-def _count(windows: Windows) -> int:
+def values_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
+    """The values of states, [states, d_model], of each head: [heads, states, d_head]."""
+    return attention.keys_values(x[None], None, False)[1][0]
+
+
+def gathered(tables: list[tuple[torch.Tensor, torch.Tensor]], part: torch.Tensor) -> KeysValues:
+    """The values of some windows, [windows, heads, tokens, d_head], of tables of them and what each window has."""
+    return None, torch.stack([values[:, index[part]] for values, index in tables], 2).transpose(0, 1)
+
+
+def count_of(windows: Windows) -> int:
+    """How many they are."""
     return len(next(iter(windows.values())))
 
 
 def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A window of each different row of digits, [rows], and the row of each window, [windows]."""
-    codes, most = torch.zeros(count, dtype=torch.long), 1
+    index = torch.zeros(count, dtype=torch.long)
     for column in columns:
-        codes = codes * (base := int(column.max()) + 1) + column
-        most *= base
-        if most > 2**58:  # one digit more may not fit
-            codes = codes.unique(return_inverse=True)[1]
-            most = int(codes.max()) + 1
-    if most <= TABLE:
-        met = torch.zeros(most, dtype=torch.long)
-        met[codes] = 1
+        codes = index * (int(column.max()) + 1) + column
+        met = torch.zeros(int(codes.max()) + 1, dtype=torch.bool)
+        met[codes] = True
         index = (met.cumsum(0) - 1)[codes]
-    else:
-        index = codes.unique(return_inverse=True)[1]
     some = torch.empty(int(index.max()) + 1, dtype=torch.long)
     some[index] = torch.arange(count)
     return some, index
 
 
-def inputs_of(windows: Windows, model: Transformer, task: Task, form: str, width: int, step: int) -> Operands:
-    """Whole inputs of a width in which a step has these windows, one for each; random where no window says what."""
-    places = {**dict(enumerate(places_of(nodes(model, task, width, form)[step], step, width))), -1: -1}
-    tokens = {(name, places[rank]): digits for (name, rank), digits in windows.items()}
-    return inputs_with(tokens, task, width, _count(windows))
+def batch_with(windows: Windows, data: TrainingData, met: Met) -> Batch:
+    """Whole inputs in which a step has these windows, one for each; random where no window says what."""
+    tokens = {(name, met.read[rank]): digits for (name, rank), digits in windows.items()}
+    return data.task.batch(inputs_with(tokens, data.task, met.width, count_of(windows)), data.form)

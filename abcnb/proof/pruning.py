@@ -75,9 +75,9 @@ def _observed(model: Transformer, batches: list[Batch]) -> tuple[torch.Tensor, d
 
 def without(model: Transformer, heads: Heads, averages: dict[str, torch.Tensor]) -> Transformer:
     """A copy of a model with some heads cut."""
-    model = copy.deepcopy(model)
-    value = model.get_submodule(heads.module).value
-    parts = (value.weight, value.bias, averages[heads.module])
+    model, name = copy.deepcopy(model), f"decoder.{heads.layer}.{heads.attention}"
+    value = model.get_submodule(name).value
+    parts = (value.weight, value.bias, averages[name])
     weight, bias, average = (part.view(model.config.heads, -1) for part in parts)
     for head in heads.numbers:
         weight[head], bias[head] = 0, average[head]
