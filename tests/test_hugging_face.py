@@ -1,3 +1,5 @@
+"""Lines in one decoder at a time: what it sees, what it writes, and what is refused."""
+
 import pytest
 import torch
 
@@ -6,55 +8,21 @@ from abcnb.lines.line import Line, LineBias
 from abcnb.tasks.tokens import IDS, encode
 from abcnb.yours.hugging_face import attach, average_attention
 from abcnb.yours.pytorch import PromptApart, TokenRule, dense_mask
+from tests.decoders import HEADS, LINES, RULE, WRITE, logits, model_of, transformers
 
-transformers = pytest.importorskip("transformers")
-
-RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
-PLACES = (
-    Line(0, "digits", "a", ("place",), (0,)),
-    Line(1, "digits", "a", ("place",), (-1,)),
-    Line(2, "digits", "b", ("place",), (0,)),
-    Line(3, "digits", "digits", ("place",), (-2,)),
-)
-LINES = LineBias("self", 4, PLACES)
-OTHER = LineBias("self", 4, PLACES[:2])
+OTHER = LineBias("self", HEADS, LINES.lines[:2])
 IDS_OF = torch.stack([encode(text) for text in ("$12+34=64", "$99+07=60")])
 WHOLE = torch.cat([IDS_OF, torch.full((2, 1), IDS["&"])], 1)  # of training: no step reads the last token
+THREE = ["Llama", "GPT2", "Qwen2"]
 
 
-def llama(**more):
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, **more)
-    return transformers.LlamaForCausalLM(config).eval()
-
-
-def gpt2():
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(vocab_size=32, n_embd=32, n_layer=2, n_head=4, n_positions=64)
-    return transformers.GPT2LMHeadModel(config).eval()
-
-
-def qwen():
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    return transformers.Qwen2ForCausalLM(
-        transformers.Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=4)
-    ).eval()
-
-
-def logits(model, ids=IDS_OF, **more):
-    with torch.no_grad():
-        return model(input_ids=ids, **more).logits
-
-
-@pytest.mark.parametrize("make", [llama, gpt2, qwen])
+@pytest.mark.parametrize("family", THREE)
 @pytest.mark.parametrize("biases", [LINES, (LINES, OTHER)], ids=["4-D mask", "per layer"])
-def test_a_token_matters_where_a_line_leads_to_it_and_nowhere_else(make, biases):
-    model = make()
-    plain = logits(model)
+def test_a_token_matters_where_a_line_leads_to_it_and_nowhere_else(family, biases):
+    model = model_of(family)
+    plain = logits(model, IDS_OF)
     lines = attach(model, biases, RULE)
-    before = logits(model)
+    before = logits(model, IDS_OF)
     layers = biases if isinstance(biases, tuple) else (biases, biases)
     reach = torch.eye(9, dtype=torch.bool)
     for bias in layers:
@@ -70,39 +38,39 @@ def test_a_token_matters_where_a_line_leads_to_it_and_nowhere_else(make, biases)
         moved = (logits(model, changed) - before).abs().amax(-1) > 1e-6
         assert torch.equal(moved[0], reach[:, token]), token
     lines.detach()
-    assert torch.equal(logits(model), plain)
+    assert torch.equal(logits(model, IDS_OF), plain)
 
 
-@pytest.mark.parametrize("make", [llama, gpt2])
-def test_the_same_lines_in_every_layer_are_the_same_as_one_mask_for_all(make):
-    model = make()
+@pytest.mark.parametrize("family", THREE[:2])
+def test_the_same_lines_in_every_layer_are_the_same_as_one_mask_for_all(family):
+    model = model_of(family)
     one = attach(model, LINES, RULE)
-    expected = logits(model)
+    expected = logits(model, IDS_OF)
     one.detach()
     model.set_attn_implementation("eager")
     one = attach(model, LINES, RULE)
-    torch.testing.assert_close(logits(model), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(logits(model, IDS_OF), expected, atol=1e-5, rtol=1e-4)
     one.detach()
     attach(model, (LINES, LINES), RULE)
-    torch.testing.assert_close(logits(model), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(logits(model, IDS_OF), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_positions_mean_nothing_unless_they_are_kept(keep):
-    model = llama()
-    start = LineBias("self", 4, (Line(0, "digits", "token 0"), Line(0, "digits", "digits", ("place",), (-1,))))
+    model = model_of("Llama")
+    start = LineBias("self", HEADS, (Line(0, "digits", "token 0"), Line(0, "digits", "digits", ("place",), (-1,))))
     attach(model, start, RULE, keep_positions=keep)
-    short, long = (logits(model, encode(text)[None])[:, -1] for text in ("$7=", "$0000007="))
+    short, long = (logits(model, text)[:, -1] for text in ("$7=", "$0000007="))
     assert torch.allclose(short, long, atol=1e-5) is not keep
 
 
-@pytest.mark.parametrize("make", [llama, gpt2, qwen])
+@pytest.mark.parametrize("family", THREE)
 @pytest.mark.parametrize("biases", [LINES, (LINES, OTHER)], ids=["4-D mask", "per layer"])
-def test_generation_with_the_cache_writes_what_whole_passes_write(make, biases):
-    model = make()
+def test_generation_with_the_cache_writes_what_whole_passes_write(family, biases):
+    model = model_of(family)
     attach(model, biases, RULE)
     ids = IDS_OF[:, :7]
-    written = model.generate(ids, max_new_tokens=6, do_sample=False, pad_token_id=IDS["@"], eos_token_id=None)
+    written = model.generate(ids, max_new_tokens=6, **WRITE)
     whole = ids
     for _ in range(6):
         whole = torch.cat([whole, logits(model, whole)[:, -1:].argmax(-1)], 1)
@@ -110,8 +78,8 @@ def test_generation_with_the_cache_writes_what_whole_passes_write(make, biases):
 
 
 def test_a_model_with_lines_is_trained_and_calibrated_attention_is_its_own():
-    model = llama()
-    eager = llama(attn_implementation="eager")
+    model = model_of("Llama")
+    eager = model_of("Llama", attn_implementation="eager")
     (found,) = average_attention(model, [WHOLE, WHOLE.flip(0)], RULE)
     with torch.no_grad():
         expected = eager(input_ids=IDS_OF, output_attentions=True).attentions
@@ -128,12 +96,12 @@ def test_a_model_with_lines_is_trained_and_calibrated_attention_is_its_own():
 
 def test_prompts_that_differ_in_where_digits_stand_are_averaged_apart():
     shifted = IDS_OF[:, [1, 0, *range(2, IDS_OF.shape[1])]]
-    found = average_attention(llama(), [IDS_OF, shifted], RULE)
+    found = average_attention(model_of("Llama"), [IDS_OF, shifted], RULE)
     assert len(found) == 2, "`$` is the first token of one, and the second of the other"
 
 
 def test_of_a_plain_model_only_the_prompt_is_apart():
-    model = llama()
+    model = model_of("Llama")
     attach(model, PromptApart(4), RULE, keep_positions=True)
     (found,) = average_attention(model, [WHOLE], RULE)
     seen = found.self_attention[0, 0] > 0
@@ -147,66 +115,63 @@ class IgnoresMasks(transformers.LlamaForCausalLM):
 
 
 def test_what_would_ignore_the_lines_is_refused():
-    config = llama().config
+    config = model_of("Llama").config
     model = IgnoresMasks(config).eval()
     with pytest.raises(ValueError, match="IgnoresMasks sees tokens that the mask closes"):
         attach(model, LINES, RULE)
-    logits(model)  # and it is left as it was
+    logits(model, IDS_OF)  # and it is left as it was
     with pytest.raises(ValueError, match=r"expected token ids of .batch, tokens., got .9."):
-        average_attention(llama(), [IDS_OF[0]], RULE)
+        average_attention(model_of("Llama"), [IDS_OF[0]], RULE)
     for rule in (TokenRule([40, 41], IDS["="]), TokenRule([IDS["0"]], IDS["="])):
-        with pytest.raises(ValueError, match="expected two digits or more, and ids below the 32 of the model"):
-            attach(llama(), LINES, rule)
+        with pytest.raises(ValueError, match="expected two digits or more, and ids below the 40 of the model"):
+            attach(model_of("Llama"), LINES, rule)
     with pytest.raises(ValueError, match=r"expected lines of self-attention, .*got lines of cross-attention"):
-        attach(llama(), LineBias("cross", 4, ()), RULE)
+        attach(model_of("Llama"), LineBias("cross", 4, ()), RULE)
     with pytest.raises(ValueError, match="expected a Hugging Face decoder, got Linear"):
         attach(torch.nn.Linear(2, 2), LINES, RULE)
     with pytest.raises(ValueError, match="expected lines for 4 heads, got \\[2\\]"):
-        attach(llama(), LineBias("self", 2, ()), RULE)
+        attach(model_of("Llama"), LineBias("self", 2, ()), RULE)
     with pytest.raises(ValueError, match="expected one bias, or one for each of 2 layers, got 3"):
-        attach(llama(), (LINES, LINES, LINES), RULE)
-    model = llama()
+        attach(model_of("Llama"), (LINES, LINES, LINES), RULE)
+    model = model_of("Llama")
     attached = attach(model, LINES, RULE)
     with pytest.raises(ValueError, match="got one that has some"):
         attach(model, LINES, RULE)
     for _ in range(2):  # once is enough, twice does no harm
         attached.detach()
     attach(model, LINES, RULE)
-    other = llama()
+    other = model_of("Llama")
     attach(other, (LINES, OTHER), RULE)
     with pytest.raises(ValueError, match="expected one bias for all layers"):
         average_attention(other, [IDS_OF], RULE)
     with pytest.raises(
         ValueError, match=r"padded on either side alone, .* got one with padding inside it, number 1"
     ):
-        logits(model, attention_mask=torch.tensor([[1] * 9, [1, 0] + [1] * 7]))
+        logits(model, IDS_OF, attention_mask=torch.tensor([[1] * 9, [1, 0] + [1] * 7]))
     with pytest.raises(ValueError, match=r"expected an attention mask of .2, 9., as the ids, got .2, 8."):
-        logits(model, attention_mask=torch.ones(2, 8))
+        logits(model, IDS_OF, attention_mask=torch.ones(2, 8))
     with pytest.raises(ValueError, match=r"expected an attention mask of .batch, tokens., got one of your own"):
-        logits(model, attention_mask=torch.zeros(2, 1, 9, 9))
+        logits(model, IDS_OF, attention_mask=torch.zeros(2, 1, 9, 9))
     with pytest.raises(ValueError, match="expected input_ids"):
         model(inputs_embeds=torch.zeros(1, 3, 32))
     with pytest.raises(ValueError, match="whose prompts end with token 24, got one with no such token, number 0"):
-        logits(model, encode("$12")[None])
+        logits(model, "$12")
     packed = transformers.DataCollatorWithFlattening()([{"input_ids": ids.tolist()} for ids in IDS_OF])
     with pytest.raises(ValueError, match="expected one sequence in each row, got several packed into one"):
         model(**packed)
     with pytest.raises(ValueError, match="expected digits in every prompt, got none in number 0"):
-        logits(model, encode("$=12")[None])
+        logits(model, "$=12")
 
 
 def test_attention_that_is_not_plain_is_refused_where_each_layer_has_lines_of_its_own():
-    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
-    config = transformers.Gemma2Config(**sizes, **heads, attn_logit_softcapping=0.1)
-    model = transformers.Gemma2ForCausalLM(config).eval()
+    model = model_of("Gemma2", attn_logit_softcapping=0.1)
     with pytest.raises(ValueError, match="expected plain attention for one bias per layer, got softcap"):
         attach(model, (LINES, OTHER), RULE)
-    logits(model)  # and it is left as it was
+    logits(model, IDS_OF)  # and it is left as it was
 
 
 def test_a_cache_of_before_is_refused():
-    model = llama()
+    model = model_of("Llama")
     with torch.no_grad():
         cache = model(input_ids=IDS_OF, use_cache=True).past_key_values
     attach(model, LINES, RULE)
@@ -215,7 +180,7 @@ def test_a_cache_of_before_is_refused():
 
 
 def test_several_caches_in_use_by_turns_keep_their_own_prompts():
-    model, prompts = llama(), (encode("$12+34=")[None], encode("$1+3=")[None])
+    model, prompts = model_of("Llama"), (encode("$12+34=")[None], encode("$1+3=")[None])
     attach(model, LINES, RULE)
     token = torch.tensor([[IDS["5"]]])
     with torch.no_grad():
@@ -229,27 +194,22 @@ def test_several_caches_in_use_by_turns_keep_their_own_prompts():
 
 
 def test_a_cache_that_does_not_keep_every_token_is_refused():
-    model = llama()
+    model = model_of("Llama")
     attach(model, LINES, RULE)
     with pytest.raises(ValueError, match="got a static one: leave cache_implementation out"):
         model.generate(IDS_OF[:, :7], max_new_tokens=4, cache_implementation="static", pad_token_id=IDS["@"])
 
 
 def test_lines_lead_beyond_a_window_of_the_models_own():
-    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    config = transformers.MistralConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, sliding_window=8)
-    model = transformers.MistralForCausalLM(config).eval()
+    model = model_of("Mistral")
     attach(model, LINES, RULE)
-    write = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": IDS["@"], "eos_token_id": None}
+    write = WRITE | {"max_new_tokens": 4}
     kept, uncached = (model.generate(IDS_OF[:, :7], **write, use_cache=cached) for cached in (True, False))
     assert torch.equal(kept, uncached)
 
 
 def test_a_model_whose_attention_cannot_be_replaced_takes_one_bias_for_all_layers():
-    config = transformers.FalconConfig(
-        vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=False, bos_token_id=0
-    )
-    model = transformers.FalconForCausalLM(config).eval()
+    model = model_of("Falcon", alibi=False, bos_token_id=0)
     with pytest.raises(ValueError, match="for one bias per layer, got FalconForCausalLM"):
         attach(model, (LINES, OTHER), RULE)
     attach(model, LINES, RULE).detach()

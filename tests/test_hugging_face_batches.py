@@ -5,48 +5,13 @@ import copy
 import pytest
 import torch
 
-from abcnb.lines.line import Line, LineBias
 from abcnb.tasks.tokens import IDS, encode
 from abcnb.yours.hugging_face import attach, attach_saved, average_attention, calibrate
 from abcnb.yours.pytorch import PromptApart, TokenRule, batch_mask, dense_mask, stream_of_prompt
+from tests.decoders import FAMILIES, GROUPED, HEADS, LINES, RULE, SIZES, WRITE, logits, model_of, transformers
 
-transformers = pytest.importorskip("transformers")
-
-RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
-HEADS = 4
-LINES = LineBias(
-    "self",
-    HEADS,
-    (
-        Line(0, "digits", "a", ("place",), (0,)),
-        Line(1, "digits", "b", ("place",), (-1,)),
-        Line(2, "digits", "digits", ("place",), (-1,)),
-        Line(3, "digits", "token 0"),
-    ),
-)
 TEXTS = ("$1+2=3&", "$12+34=640&", "$123+7=031&", "$12+34=46&", "$9+45=45&")
 PROMPTS = tuple(text[: text.index("=") + 1] for text in TEXTS)
-SIZES = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": HEADS}
-GROUPED = {"num_key_value_heads": 2, "intermediate_size": 64}
-FAMILIES = {
-    "Llama": GROUPED,
-    "Mistral": GROUPED | {"sliding_window": 8},
-    "Qwen2": GROUPED,
-    "Qwen3": GROUPED | {"head_dim": 8},
-    "Gemma2": GROUPED | {"head_dim": 8, "sliding_window": 8},
-    "Gemma3Text": GROUPED | {"head_dim": 8, "sliding_window": 8},
-    "Phi": {"intermediate_size": 64},
-    "GPTNeoX": {"intermediate_size": 64},
-    "GPT2": {},
-    "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 1},
-}
-
-
-def model_of(family, **more):
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**SIZES, **FAMILIES[family], **more)
-    name = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}.get(family, f"{family}ForCausalLM")
-    return getattr(transformers, name)(config).eval()
 
 
 def padded(texts, side="right"):
@@ -59,38 +24,24 @@ def padded(texts, side="right"):
     return rows, mask
 
 
+FOR_ALL = [(family, LINES, False) for family in FAMILIES]
+PER_LAYER = [(family, (PromptApart(HEADS), LINES), True) for family in ("Llama", "GPT2", "Qwen3")]
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_padded_batch_has_the_numbers_of_one_sequence_at_a_time(family, side):
+@pytest.mark.parametrize("family, biases, keep", FOR_ALL + PER_LAYER)
+def test_a_padded_batch_has_the_numbers_of_one_sequence_at_a_time(family, biases, keep, side):
     model = model_of(family)
-    attach(model, LINES, RULE)
+    attach(model, biases, RULE, keep_positions=keep)
     ids, mask = padded(TEXTS, side)
-    with torch.no_grad():
-        together = model(input_ids=ids, attention_mask=mask).logits
-        for number, text in enumerate(TEXTS):
-            alone = model(input_ids=encode(text)[None]).logits[0]
-            torch.testing.assert_close(together[number][mask[number] == 1], alone, atol=1e-5, rtol=1e-4)
+    together = logits(model, ids, attention_mask=mask)
+    for number, text in enumerate(TEXTS):
+        own = together[number][mask[number] == 1]
+        torch.testing.assert_close(own, logits(model, text)[0], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["Llama", "GPT2", "Qwen3"])
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_so_it_has_where_layers_have_lines_of_their_own_and_positions_are_kept(family, side):
-    model = model_of(family)
-    attach(model, (PromptApart(HEADS), LINES), RULE, keep_positions=True)
-    ids, mask = padded(TEXTS, side)
-    with torch.no_grad():
-        together = model(input_ids=ids, attention_mask=mask).logits
-        for number, text in enumerate(TEXTS):
-            alone = model(input_ids=encode(text)[None]).logits[0]
-            torch.testing.assert_close(together[number][mask[number] == 1], alone, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_generation_from_prompts_of_several_lengths_writes_what_each_would_write_alone(family, keep):
-    model = model_of(family)
-    attach(model, LINES, RULE, keep_positions=keep)
-    write = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": IDS["@"], "eos_token_id": None}
+def writes_what_each_would_write_alone(model, **write):
+    write = WRITE | {"max_new_tokens": 5} | write
     ids, mask = padded(PROMPTS, "left")
     together = model.generate(ids, attention_mask=mask, **write)[:, ids.shape[1] :]
     for number, prompt in enumerate(PROMPTS):
@@ -98,28 +49,29 @@ def test_generation_from_prompts_of_several_lengths_writes_what_each_would_write
         assert torch.equal(together[number], alone), prompt
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_positions_are_switched_off(family):
-    """What a step sees along its lines is the same at any distance."""
-    model = model_of(family)
-    attach(model, LINES, RULE)
-    with torch.no_grad():
-        near, far = (model(input_ids=encode(text)[None]).logits[0, -1] for text in ("$7+5=", "$00007+5="))
+def sees_the_same_at_any_distance(model):
+    near, far = (logits(model, text)[0, -1] for text in ("$7+5=", "$00007+5="))
     torch.testing.assert_close(near, far, atol=1e-5, rtol=1e-4)
 
 
-ALIBI = {
-    "Bloom": {"hidden_size": 32, "n_layer": 2, "n_head": HEADS},
-    "Falcon": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": HEADS, "alibi": True},
-    "Mpt": {"d_model": 32, "n_layers": 2, "n_heads": HEADS},
-}
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generation_from_prompts_of_several_lengths_writes_what_each_would_write_alone(family, keep):
+    model = model_of(family)
+    attach(model, LINES, RULE, keep_positions=keep)
+    writes_what_each_would_write_alone(model)
 
 
-@pytest.mark.parametrize("family", ALIBI)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_positions_are_switched_off(family):
+    model = model_of(family)
+    attach(model, LINES, RULE)
+    sees_the_same_at_any_distance(model)
+
+
+@pytest.mark.parametrize("family", ["Bloom", "Falcon", "Mpt"])
 def test_alibi_is_left_alone_where_it_decides_nothing_and_refused_where_it_needs_the_padding_mask(family):
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(vocab_size=40, **ALIBI[family])
-    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    model = model_of(family, **{"alibi": True} if family == "Falcon" else {})
     if family != "Falcon":
         with pytest.raises(ValueError, match="so its positions cannot be switched off: pass keep_positions=True"):
             attach(model, LINES, RULE)
@@ -128,9 +80,7 @@ def test_alibi_is_left_alone_where_it_decides_nothing_and_refused_where_it_needs
             attach(model, LINES, RULE, keep_positions=True)
         return
     attach(model, LINES, RULE, keep_positions=True)
-    with torch.no_grad():
-        near, far = (model(input_ids=encode(text)[None]).logits[0, -1] for text in ("$7+5=", "$00007+5="))
-    torch.testing.assert_close(near, far, atol=1e-5, rtol=1e-4)
+    sees_the_same_at_any_distance(model)
     ids, mask = padded(TEXTS, "left")
     with pytest.raises(
         ValueError, match="padded on the right, since MptForCausalLM counts positions with the padding"
@@ -149,19 +99,7 @@ def test_a_replica_of_data_parallel_is_refused():
 def test_beams_keep_the_lines_of_their_prompts():
     model = model_of("Llama")
     attach(model, LINES, RULE)
-    write = {
-        "max_new_tokens": 5,
-        "num_beams": 3,
-        "do_sample": False,
-        "pad_token_id": IDS["@"],
-        "eos_token_id": None,
-    }
-    ids, mask = padded(PROMPTS, "left")
-    together = model.generate(ids, attention_mask=mask, **write)[:, ids.shape[1] :]
-    for number, prompt in enumerate(PROMPTS):
-        assert torch.equal(together[number], model.generate(encode(prompt)[None], **write)[0, len(prompt) :]), (
-            prompt
-        )
+    writes_what_each_would_write_alone(model, num_beams=3)
 
 
 def test_generation_cannot_go_on_from_prompts_padded_on_the_right():
@@ -247,14 +185,12 @@ def test_lines_are_saved_with_the_weights_and_attached_again_in_one_call(tmp_pat
     model = model_of("Llama")
     attach(model, biases, RULE, keep_positions=True)
     ids, mask = padded(TEXTS)
-    with torch.no_grad():
-        expected = model(input_ids=ids, attention_mask=mask).logits
+    expected = logits(model, ids, attention_mask=mask)
     model.save_pretrained(tmp_path)
     again = transformers.LlamaForCausalLM.from_pretrained(tmp_path).eval()
     lines = attach_saved(again, tmp_path)
     assert lines.biases == (biases if isinstance(biases, tuple) else (biases,)) and lines.keep_positions
-    with torch.no_grad():
-        torch.testing.assert_close(again(input_ids=ids, attention_mask=mask).logits, expected)
+    torch.testing.assert_close(logits(again, ids, attention_mask=mask), expected)
     lines.detach()
     assert set(again.state_dict()) == set(model_of("Llama").state_dict()), "and taken away without a trace"
 
@@ -322,7 +258,7 @@ def test_a_wrapper_whose_generate_goes_past_the_lines_is_refused():
     ids = encode(PROMPTS[0])[None]
     inner = model_of("Llama")
     attach(inner, LINES, RULE)
-    write = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": IDS["@"], "eos_token_id": None}
+    write = WRITE | {"max_new_tokens": 4}
     assert torch.equal(wrapped.generate(input_ids=ids, **write), inner.generate(ids, **write))
 
 
@@ -354,6 +290,6 @@ def test_a_copied_cache_goes_on():
     attach(model, LINES, RULE)
     with torch.no_grad():
         cache = model(input_ids=encode(PROMPTS[1])[None], use_cache=True).past_key_values
-        expected = model(input_ids=torch.cat([encode(PROMPTS[1])[None], token], 1)).logits[:, -1]
-        found = model(input_ids=token, past_key_values=copy.deepcopy(cache)).logits[:, -1]
+    expected = logits(model, PROMPTS[1] + "5")[:, -1]
+    found = logits(model, token, past_key_values=copy.deepcopy(cache))[:, -1]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)

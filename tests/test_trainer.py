@@ -10,9 +10,9 @@ import torch
 from abcnb.lines.line import Line, LineBias
 from abcnb.tasks.tokens import IDS, encode
 from abcnb.yours.hugging_face import attach
-from abcnb.yours.pytorch import PromptApart, TokenRule
+from abcnb.yours.pytorch import PromptApart
+from tests.decoders import HEADS, RULE, model_of, transformers
 
-transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 SCRIPT = Path(__file__).with_name("gpt2_with_trainer.py")
 
@@ -37,8 +37,7 @@ def test_the_script_is_right_at_sixty_digits(tmp_path):
     assert printed.splitlines()[-3:] == ["3 digits: 100%", "12 digits: 100%", "60 digits: 100%"]
 
 
-RULE = TokenRule(digits=[IDS[d] for d in "0123456789"], prompt_end=IDS["="])
-LINES = LineBias("self", 4, tuple(Line(head, "digits", "a", ("place",), (-head,)) for head in range(3)))
+LINES = LineBias("self", HEADS, tuple(Line(head, "digits", "a", ("place",), (-head,)) for head in range(3)))
 PAIRS = [
     (f"${n:0{1 + len(str(n))}}=", f"{n + 1:0{1 + len(str(n))}}"[::-1] + "&") for n in (3, 42, 199, 5, 77, 808)
 ]
@@ -53,11 +52,7 @@ def collate(samples):
 
 
 def gpt2():
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-    return transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
-    )
+    return model_of("GPT2", resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
 
 
 def trainer(model, folder, steps):
@@ -82,7 +77,7 @@ def test_a_training_that_was_interrupted_goes_on_with_its_lines(tmp_path):
 def test_a_checkpoint_of_other_lines_is_refused(tmp_path):
     begun, other = gpt2(), gpt2()
     attach(begun, LINES, RULE)
-    attach(other, PromptApart(4), RULE)
+    attach(other, PromptApart(HEADS), RULE)
     trainer(begun, tmp_path, 2).train()
     with pytest.raises((ValueError, RuntimeError), match=r"abcnb_lines|trained with these lines"):
         trainer(other, tmp_path, 4).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))

@@ -27,19 +27,16 @@ _FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which sequence
 _SAVED = "abcnb_lines"  # a buffer: the lines travel with the weights
 _NAME = "abcnb-lines"  # of an attention and of its mask: registered under two names, causality would be lost
 
-
 Batch = torch.Tensor | Mapping[str, torch.Tensor]
+Lines = LineBias | PromptApart
 
 
 def calibrate(model: nn.Module, batches: Iterable[Batch], rule: TokenRule, tau: float = TAU) -> Calibration:
     """The lines that a trained decoder's attention follows, by the one rule; `.biases(heads)` deals them to a new one.
 
     Args:
-        model, batches, rule: as of `average_attention`.
+        model, batches, rule: as of `average_attention`; it and `calibrate_attention` say what is refused.
         tau: the least share of a line.
-
-    Raises:
-        ValueError: as `average_attention` and `calibrate_attention`.
     """
     return calibrate_attention(average_attention(model, batches, rule), tau)
 
@@ -53,9 +50,6 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
         batches: of training: token ids, [batch, tokens], or what a data collator makes, with `input_ids` and perhaps
             `attention_mask`; of any lengths, padded on either side.
         rule: what the tokens are.
-
-    Returns:
-        What `calibrate_attention` takes.
 
     Raises:
         ValueError: the model returns no attention weights, or has a bias of its own in each layer, or a batch is not
@@ -76,93 +70,90 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
                     raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
                 for laid, rows in alike(sequences).items():
                     own = slice(laid.start, laid.end - 1)  # no step of training reads the last token
-                    stream = stream_of_prompt(laid.prompt, laid.end - laid.start - 1)
-                    average = averaged([layer[rows][..., own, own] for layer in weights], stream).self_attention
-                    known = sums.setdefault((laid.prompt, len(stream)), [stream, 0.0, 0])
-                    known[1], known[2] = known[1] + len(rows) * average, known[2] + len(rows)
+                    shape = laid.prompt, laid.end - laid.start - 1
+                    average = averaged([layer[rows][..., own, own] for layer in weights], stream_of_prompt(*shape))
+                    total, count = sums.get(shape, (0.0, 0))
+                    sums[shape] = total + len(rows) * average.self_attention, count + len(rows)
     finally:
         model.set_attn_implementation(before)
-    return [AveragedAttention(stream, total / count) for stream, total, count in sums.values()]
+    return [AveragedAttention(stream_of_prompt(*shape), total / n) for shape, (total, n) in sums.items()]
 
 
 def attach(
-    model: nn.Module,
-    biases: LineBias | PromptApart | Sequence[LineBias],
-    rule: TokenRule,
-    keep_positions: bool = False,
+    model: nn.Module, biases: Lines | Sequence[Lines], rule: TokenRule, keep_positions: bool = False
 ) -> "Attached":
     """Give a Hugging Face decoder lines: from now on its attention sees the tokens on them and nothing else.
 
     A row of the prompt, and a step whose lines lead nowhere, sees the first token: let sequences begin with a token of
     their own. Training, evaluation and `generate` go on as before, on batches of any lengths, padded on either side
-    (for `generate` on the left). The lines are saved with the model's weights (`attach_saved`), as a buffer, and a
-    checkpoint with other lines is refused.
+    (for `generate` on the left). The lines are saved with the model's weights, as a buffer (`attach_saved`).
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
         biases: for all layers, as a 4-D mask of the model's own attention (eager or sdpa), or one for each layer, by an
             attention of ours.
         rule: what the tokens are.
-        keep_positions: leave the model its own positions; otherwise every token has position 0, as in `abc`,
-            since positions that were never trained are what fails on longer inputs.
+        keep_positions: leave the model its own positions, which fail beyond those that were trained; otherwise every
+            token has position 0, as in `abc`.
 
     Raises:
         ValueError: the model would ignore the lines, or part of them.
     """
     biases = tuple(biases) if isinstance(biases, Sequence) else (biases,)
-    strange = [type(bias).__name__ for bias in biases if not isinstance(bias, (LineBias, PromptApart))]
-    strange += [
-        f"lines of {bias.attention}-attention" for bias in biases if getattr(bias, "attention", "self") != "self"
-    ]
-    if strange:
-        raise ValueError(
-            "expected lines of self-attention, as of calibrate_attention(…).biases(heads), or PromptApart, got "
-            f"{', '.join(strange)}"
-        )
-    name, config = type(model).__name__, getattr(model, "config", None)
-    if not hasattr(model, "set_attn_implementation") or not hasattr(config, "num_attention_heads"):
-        raise ValueError(f"expected a Hugging Face decoder, got {name}; for another model take dense_mask")
-    if hasattr(model, "get_base_model"):  # of peft
-        raise ValueError(
-            f"expected the model inside of {name}, whose generate() goes past it: attach to get_base_model(), or before"
-        )
-    if getattr(model, _ATTACHED, None) is not None:
-        raise ValueError(f"expected a {name} without lines, got one that has some: detach() them first")
-    if len(biases) not in (1, config.num_hidden_layers):
-        raise ValueError(
-            f"expected one bias, or one for each of {config.num_hidden_layers} layers, got {len(biases)}"
-        )
-    if any(bias.heads != config.num_attention_heads for bias in biases):
-        raise ValueError(f"expected lines for {config.num_attention_heads} heads, got {[b.heads for b in biases]}")
-    takes = inspect.signature(model.forward).parameters
-    if missing := {"input_ids", "attention_mask"} - set(takes):
-        raise ValueError(f"expected a forward pass that takes {', '.join(sorted(missing))}, {name}'s does not")
-    if not keep_positions and "position_ids" not in takes:
-        raise ValueError(
-            f"expected a forward pass that takes position_ids, {name}'s does not, so its positions cannot be switched "
-            "off: pass keep_positions=True. Where each head has one line ALiBi then decides nothing, since a softmax "
-            "over one token is 1; other positions stay what they are beyond the longest training sequence"
-        )
-    if config._attn_implementation not in ("eager", "sdpa"):
-        raise ValueError(
-            f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
-        )
-    if "local" in getattr(config, "attention_layers", ()):
-        raise ValueError(f"expected attention without a window of its own, {name} has layers of local attention")
-    tokens = model.get_input_embeddings().num_embeddings
-    if len(rule.digits) < 2 or max(*rule.digits, rule.prompt_end) >= tokens:
-        raise ValueError(f"expected two digits or more, and ids below the {tokens} of the model, got {rule}")
+    for told in _objections(model, biases, rule, keep_positions):
+        raise ValueError(told)
     closed = Attached(model, tuple(LineBias("self", bias.heads, ()) for bias in biases), rule, keep_positions)
     try:
-        if len(biases) > 1 and config._attn_implementation != _NAME:  # transformers only warns
+        if len(biases) > 1 and model.config._attn_implementation != _NAME:  # transformers only warns
             raise ValueError(
-                f"expected a model whose attention can be replaced, for one bias per layer, got {name}; hand over one "
-                "bias for all layers"
+                "expected a model whose attention can be replaced, for one bias per layer, got "
+                f"{type(model).__name__}; hand over one bias for all layers"
             )
         _refuse_if_closed_tokens_are_seen(model, rule)
     finally:
         closed.detach()
     return Attached(model, biases, rule, keep_positions)
+
+
+def _objections(model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep: bool) -> Iterator[str]:
+    """Why a model would ignore these lines, as far as can be told without running it."""
+    strange = [type(bias).__name__ for bias in biases if not isinstance(bias, Lines)]
+    attentions = [getattr(bias, "attention", "self") for bias in biases]
+    strange += [f"lines of {attention}-attention" for attention in attentions if attention != "self"]
+    if strange:
+        yield (
+            "expected lines of self-attention, as of calibrate_attention(…).biases(heads), or PromptApart, got "
+            f"{', '.join(strange)}"
+        )
+    name, config = type(model).__name__, getattr(model, "config", None)
+    if not hasattr(model, "set_attn_implementation") or not hasattr(config, "num_attention_heads"):
+        yield f"expected a Hugging Face decoder, got {name}; for another model take dense_mask"
+    if hasattr(model, "get_base_model"):  # of peft
+        yield (
+            f"expected the model inside of {name}, whose generate() goes past it: attach to get_base_model(), or before"
+        )
+    if getattr(model, _ATTACHED, None) is not None:
+        yield f"expected a {name} without lines, got one that has some: detach() them first"
+    if len(biases) not in (1, config.num_hidden_layers):
+        yield f"expected one bias, or one for each of {config.num_hidden_layers} layers, got {len(biases)}"
+    if any(bias.heads != config.num_attention_heads for bias in biases):
+        yield f"expected lines for {config.num_attention_heads} heads, got {[bias.heads for bias in biases]}"
+    takes = inspect.signature(model.forward).parameters
+    if missing := {"input_ids", "attention_mask"} - set(takes):
+        yield f"expected a forward pass that takes {', '.join(sorted(missing))}, {name}'s does not"
+    if not keep and "position_ids" not in takes:
+        yield (
+            f"expected a forward pass that takes position_ids, {name}'s does not, so its positions cannot be switched "
+            "off: pass keep_positions=True. Where each head has one line ALiBi then decides nothing, since a softmax "
+            "over one token is 1; other positions stay what they are beyond the longest training sequence"
+        )
+    if config._attn_implementation not in ("eager", "sdpa"):
+        yield f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
+    if "local" in getattr(config, "attention_layers", ()):
+        yield f"expected attention without a window of its own, {name} has layers of local attention"
+    tokens = model.get_input_embeddings().num_embeddings
+    if len(rule.digits) < 2 or max(*rule.digits, rule.prompt_end) >= tokens:
+        yield f"expected two digits or more, and ids below the {tokens} of the model, got {rule}"
 
 
 def attach_saved(model: nn.Module, folder: Path | str) -> "Attached":
@@ -181,13 +172,6 @@ def attach_saved(model: nn.Module, folder: Path | str) -> "Attached":
         raise ValueError(f"expected weights that were saved with lines, as *.safetensors, in {folder}, got none")
     biases = [PromptApart(b["heads"]) if set(b) == {"heads"} else LineBias.of_dict(b) for b in content["biases"]]
     return attach(model, biases, TokenRule(**content["rule"]), content["keep_positions"])
-
-
-def _as_tensor(biases: Sequence[LineBias | PromptApart], rule: TokenRule, keep_positions: bool) -> torch.Tensor:
-    """What was attached, as the bytes of JSON."""
-    of_biases = [bias.as_dict() if isinstance(bias, LineBias) else asdict(bias) for bias in biases]
-    content = {"biases": of_biases, "rule": asdict(rule), "keep_positions": keep_positions}
-    return torch.tensor(list(json.dumps(content).encode()), dtype=torch.uint8)
 
 
 def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None:
@@ -232,27 +216,23 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 class Attached:
     """Lines at work in a Hugging Face decoder (`attach`); `detach()` takes them away."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        biases: tuple[LineBias | PromptApart, ...],
-        rule: TokenRule,
-        keep_positions: bool,
-    ):
+    def __init__(self, model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep_positions: bool):
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
         self.sequences: list[Laid] = []
         self.mark = uuid.uuid4().hex  # of caches; their copies keep it
         self.before = model.config._attn_implementation
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        of_biases = [bias.as_dict() if isinstance(bias, LineBias) else asdict(bias) for bias in biases]
+        content = json.dumps({"biases": of_biases, "rule": asdict(rule), "keep_positions": keep_positions})
+        self.saved = torch.tensor(list(content.encode()), dtype=torch.uint8)
+        model.register_buffer(_SAVED, self.saved.to(model.device))
         self.hooks = [
             model.register_forward_pre_hook(self._prepare, with_kwargs=True),
             model.register_forward_hook(self._remember),
+            model.register_load_state_dict_post_hook(self._check_loaded),
         ]
         for module in self._modules():
             setattr(module, _ATTACHED, self)
-        self.saved = _as_tensor(biases, rule, keep_positions)
-        model.register_buffer(_SAVED, self.saved.to(model.device))
-        self.hooks.append(model.register_load_state_dict_post_hook(self._check_loaded))
         if len(biases) > 1:
             _register()
             model.set_attn_implementation(_NAME)
@@ -274,9 +254,8 @@ class Attached:
     def _check_loaded(self, model: nn.Module, keys: object) -> None:
         """After weights were loaded: those of other lines would be used along these."""
         if not torch.equal(getattr(model, _SAVED).cpu(), self.saved):
-            raise ValueError(
-                "expected weights that were trained with these lines, got some of others: attach_saved()"
-            )
+            told = "expected weights that were trained with these lines, got some of others: attach_saved()"
+            raise ValueError(told)
 
     @torch.compiler.disable
     def _prepare(self, model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -297,9 +276,8 @@ class Attached:
         if ids is None or len(args) > 1:
             raise ValueError("expected input_ids, from which lines take their coordinates, and all else by name")
         if isinstance(given, dict) or getattr(past, "is_compileable", False):
-            raise ValueError(
-                "expected a cache that grows with the text, got a static one: leave cache_implementation out"
-            )
+            told = "expected a cache that grows with the text, got a static one: leave cache_implementation out"
+            raise ValueError(told)
         if given is not None and given.dim() != 2:
             raise ValueError("expected an attention mask of [batch, tokens], got one of your own beside the lines")
         places = kwargs.get("position_ids")
@@ -340,10 +318,8 @@ class Attached:
         """Whether the model would keep the last tokens of a window alone, beyond which lines lead."""
         if cache is not None:
             return any(getattr(cache, "is_sliding", ()))
-        config = self.model.config
-        return bool(getattr(config, "sliding_window", None)) and bool(
-            config.use_cache if wanted is None else wanted
-        )
+        kept = self.model.config.use_cache if wanted is None else wanted
+        return bool(getattr(self.model.config, "sliding_window", None) and kept)
 
     def _remember(self, model: nn.Module, args: tuple, output: object) -> None:
         """After each forward pass: whose prompts its cache holds, since several may be in use by turns."""

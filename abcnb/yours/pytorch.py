@@ -1,17 +1,15 @@
 """Lines in a model of your own, in PyTorch: coordinates of its tokens, its averaged attention, and masks.
 
-    coordinates   `TokenRule` says which token ids are digits, and which one ends the prompt
-    attention     `record_attention` of `nn.MultiheadAttention`; `averaged` of any other
-    lines         `calibration.calibrate_attention`, or by hand (`line.LineBias`, `line.by_hand`)
-    masks         `dense_mask` for additive masks, `flex` for FlexAttention
-
-Decoders of Hugging Face transformers: `hugging_face`.
+coordinates   `TokenRule` says which token ids are digits, and which one ends the prompt
+attention     `record_attention` of `nn.MultiheadAttention`; `averaged` of any other
+lines         `calibration.calibrate_attention`, or by hand (`line.LineBias`, `line.by_hand`)
+masks         `dense_mask` for additive masks, `flex` for FlexAttention
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import signature
 from itertools import groupby
 from typing import NamedTuple
@@ -29,9 +27,8 @@ from abcnb.lines.line import LineBias
 class TokenRule:
     """What the tokens of a sequence are.
 
-    Runs of digit tokens in the prompt are operands, every other token of it is structure, and the prompt ends with the
-    first token `prompt_end`. What follows is one number, units first, then whatever ends it. In an operand the units
-    are the last digit.
+    Runs of digit tokens in the prompt are operands, units last; every other token of it is structure. What follows the
+    first token `prompt_end` is one number, units first, then whatever ends it.
 
     Attributes:
         digits: the ids of digit tokens.
@@ -47,13 +44,26 @@ class TokenRule:
         if not whole or not self.digits or self.prompt_end in self.digits:
             raise ValueError(f"expected ids of digits, and an end of the prompt that is none of them, got {self}")
 
+    @classmethod
+    def of_tokenizer(cls, tokenizer: object, digits: str = "0123456789", prompt_end: str = "=") -> "TokenRule":
+        """The rule of a tokenizer that has `convert_tokens_to_ids`, as those of transformers have.
+
+        Raises:
+            ValueError: a digit, or the prompt's end, is no token of its own.
+        """
+        ids = {token: tokenizer.convert_tokens_to_ids(token) for token in (*digits, prompt_end)}
+        none = (None, getattr(tokenizer, "unk_token_id", None))
+        if missing := [token for token, number in ids.items() if number in none]:
+            raise ValueError(f"expected a token for each of {digits} and {prompt_end!r}, got none for {missing}")
+        return cls(tuple(ids[digit] for digit in digits), ids[prompt_end])
+
     def stream(self, ids: torch.Tensor) -> Stream:
         """The coordinates of the tokens of [tokens] or [batch, tokens], for which every sequence must have the same.
 
         Row t of the attention matrix belongs to token t and writes token t + 1, so a sequence of n tokens has n rows.
 
         Raises:
-            ValueError: no token ends the prompt, no digits are in it, or sequences differ in which tokens are digits.
+            ValueError: as `sequences`, or sequences differ in which tokens are digits.
         """
         kinds = alike(self.sequences(torch.atleast_2d(ids)))
         if len(kinds) > 1:
@@ -63,19 +73,18 @@ class TokenRule:
             )
         return stream_of_prompt(next(iter(kinds)).prompt, ids.shape[-1]).to(ids.device)
 
-    @classmethod
-    def of_tokenizer(cls, tokenizer: object, digits: str = "0123456789", prompt_end: str = "=") -> "TokenRule":
-        """The rule of a tokenizer that has `convert_tokens_to_ids`, as those of transformers have.
+    def source(self, ids: torch.Tensor, steps: int) -> Stream:
+        """The coordinates of an encoder's source, [columns] or [batch, columns], which has no `prompt_end`.
+
+        The decoder writes so many steps: one number, units first, and its end.
 
         Raises:
-            ValueError: a digit, or the prompt's end, is no token of its own.
+            ValueError: no digits, or sources that differ in which tokens are digits.
         """
-        ids = [tokenizer.convert_tokens_to_ids(token) for token in (*digits, prompt_end)]
-        unknown = getattr(tokenizer, "unk_token_id", None)
-        missing = [t for t, i in zip((*digits, prompt_end), ids, strict=True) if i is None or i == unknown]
-        if missing:
-            raise ValueError(f"expected a token for each of {digits} and {prompt_end!r}, got none for {missing}")
-        return cls(tuple(ids[:-1]), ids[-1])
+        is_digit = self._are_digits(torch.atleast_2d(ids))
+        if not bool(is_digit.any()) or bool((is_digit != is_digit[0]).any()):
+            raise ValueError("expected digits at the same places of all sources of a batch, and some at least")
+        return stream_of_source(tuple(is_digit[0].tolist()), steps).to(ids.device)
 
     def sequences(
         self, ids: torch.Tensor, mask: torch.Tensor | None = None, one_prompt: bool = False
@@ -88,8 +97,7 @@ class TokenRule:
             one_prompt: refuse a second end of a prompt, as in packed sequences.
 
         Raises:
-            ValueError: ids that are not [batch, tokens], a sequence with padding inside it, without an end of its
-                prompt, or without digits.
+            ValueError: other shapes, padding inside a sequence, no end of its prompt, or no digits.
         """
         if ids.dim() != 2:
             raise ValueError(f"expected token ids of [batch, tokens], got {list(ids.shape)}")
@@ -98,17 +106,16 @@ class TokenRule:
             raise ValueError(
                 f"expected an attention mask of {list(ids.shape)}, as the ids, got {list(mask.shape)}"
             )
-        digits = torch.isin(ids, torch.tensor(self.digits, device=ids.device)).tolist()
-        ends, seen, found = (ids == self.prompt_end).tolist(), mask.bool().tolist(), []
-        for number, (is_digit, is_end, real) in enumerate(zip(digits, ends, seen, strict=True)):
+        kinds, found = (self._are_digits(ids), ids == self.prompt_end, mask.bool()), []
+        for number, (is_digit, is_end, real) in enumerate(zip(*(kind.tolist() for kind in kinds), strict=True)):
             start, end = (real.index(True), len(real) - real[::-1].index(True)) if any(real) else (0, 0)
-            if not all(real[start:end]) or True not in is_end[start:end]:
-                wrong = "padding inside it" if True in is_end[start:end] else "no such token"
+            ends = sum(is_end[start:end])
+            if not ends or not all(real[start:end]):
                 raise ValueError(
                     f"expected sequences padded on either side alone, whose prompts end with token {self.prompt_end}, "
-                    f"got one with {wrong}, number {number} of the batch"
+                    f"got one with {'padding inside it' if ends else 'no such token'}, number {number} of the batch"
                 )
-            if one_prompt and sum(is_end[start:end]) > 1:
+            if one_prompt and ends > 1:
                 raise ValueError(
                     f"expected one sequence in each row, got several packed into number {number} of the batch: "
                     "pad them instead"
@@ -119,28 +126,12 @@ class TokenRule:
             found.append(Laid(start, end, prompt))
         return found
 
-    def source(self, ids: torch.Tensor, steps: int) -> Stream:
-        """The coordinates of an encoder's source, [columns] or [batch, columns], which has no `prompt_end`.
-
-        Args:
-            ids: the source.
-            steps: output tokens of the decoder, one number, units first, and its end.
-
-        Raises:
-            ValueError: as `stream`.
-        """
-        is_digit = torch.isin(torch.atleast_2d(ids), torch.tensor(self.digits, device=ids.device))
-        if not bool(is_digit.any()) or bool((is_digit != is_digit[0]).any()):
-            raise ValueError("expected digits at the same places of all sources of a batch, and some at least")
-        return stream_of_source(tuple(is_digit[0].tolist()), steps).to(ids.device)
+    def _are_digits(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.isin(ids, torch.tensor(self.digits, device=ids.device))
 
 
 class Laid(NamedTuple):
-    """Where a sequence lies in its row of a padded batch: from token `start` to before `end`.
-
-    Attributes:
-        prompt: which tokens of its prompt are digits, the prompt's end included.
-    """
+    """Where a sequence lies in its row of a batch, and which tokens of its prompt, its end included, are digits."""
 
     start: int
     end: int
@@ -178,21 +169,25 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """The attention weights of every `nn.MultiheadAttention` in a model, by module name, [batch, heads, rows, columns].
 
     What a forward pass inside the `with` left is in the dict; the last pass counts.
+
+    Raises:
+        ValueError: there is none.
     """
     weights: dict[str, torch.Tensor] = {}
+
+    def ask(module, args, kwargs):
+        given = signature(nn.MultiheadAttention.forward).bind_partial(module, *args).arguments
+        del given["self"]
+        return (), given | kwargs | {"need_weights": True, "average_attn_weights": False}
+
+    def keep(name, module, args, output):
+        weights[name] = output[1].detach()
+
     hooks = []
     for name, module in model.named_modules():
         if isinstance(module, nn.MultiheadAttention):
-
-            def ask(module, args, kwargs):
-                named = signature(nn.MultiheadAttention.forward).bind_partial(module, *args).arguments
-                del named["self"]
-                return (), named | kwargs | {"need_weights": True, "average_attn_weights": False}
-
-            def keep(module, args, output, name=name):
-                weights[name] = output[1].detach()
-
-            hooks += [module.register_forward_pre_hook(ask, with_kwargs=True), module.register_forward_hook(keep)]
+            hooks.append(module.register_forward_pre_hook(ask, with_kwargs=True))
+            hooks.append(module.register_forward_hook(partial(keep, name)))
     if not hooks:
         raise ValueError(f"expected a model with nn.MultiheadAttention in it, got {type(model).__name__}")
     try:
@@ -215,11 +210,11 @@ def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> AveragedAttenti
     if not weights:
         raise ValueError("expected the attention weights of at least one layer, got none")
     tokens = len(stream)
-    for layer in weights:
-        if layer.dim() != 4 or layer.shape[-2:] != (tokens, tokens):
+    for shape in (layer.shape for layer in weights):
+        if len(shape) != 4 or shape[-2:] != (tokens, tokens):
             raise ValueError(
                 f"expected weights of shape [batch, heads, {tokens}, {tokens}], as the stream has {tokens} tokens, "
-                f"got {list(layer.shape)}"
+                f"got {list(shape)}"
             )
     averages = torch.stack([layer.detach().float().mean(0).cpu() for layer in weights])
     if not bool(averages.isfinite().all()):
@@ -235,11 +230,8 @@ class PromptApart:
     """The attention of a plain model that is to be calibrated: output steps see all before them, tokens of the prompt
     only themselves.
 
-    In one causal stream a digit of the prompt can collect what is left of it, and a step that reads that digit looks at
-    the wrong place for what it gets. So that attention shows where the digits are that it reads, none is collected.
-
-    Attributes:
-        heads: number of heads.
+    Otherwise a digit of the prompt can collect what is left of it, and a step that reads it there looks at the wrong
+    place for what it gets.
     """
 
     heads: int
@@ -260,20 +252,17 @@ def dense_mask(
 ) -> torch.Tensor:
     """Lines as an additive mask: 0 where a token may be seen, the most negative number elsewhere.
 
-    Self-attention's masks hold causality. Some kernels turn −∞ into NaN, so it is not in them. For a boolean mask
-    compare with 0: `mask == 0` is True where a token may be seen, as `scaled_dot_product_attention` has it;
-    `nn.MultiheadAttention` takes the opposite.
+    It is causal in self-attention. Some kernels turn −∞ into NaN, so it is not in it. `mask == 0` is a boolean mask for
+    `scaled_dot_product_attention`; `nn.MultiheadAttention` takes the opposite.
 
     Args:
-        bias: lines of self- or of cross-attention.
         columns: what is attended to: `stream.columns()`, or `stream.columns(crossing=True)` for cross-attention.
         rows: the numbers of the rows, where some are in a cache; all by default.
         batch: repeat for so many samples.
-        dtype: of the model's attention.
 
     Returns:
-        [heads, rows, columns], or [batch · heads, rows, columns], as `nn.MultiheadAttention` wants it. For
-        `scaled_dot_product_attention` [heads, rows, columns] broadcasts over the batch.
+        [heads, rows, columns], which broadcasts over the batch of `scaled_dot_product_attention`, or
+        [batch · heads, rows, columns], as `nn.MultiheadAttention` wants it.
 
     Raises:
         ValueError: columns of the other attention than the lines'.
@@ -281,45 +270,6 @@ def dense_mask(
     rows = _rows(bias, columns) if rows is None else rows
     mask = bias(rows, columns).clamp(min=torch.finfo(dtype).min).to(dtype)
     return mask if batch is None else mask.repeat(batch, 1, 1)
-
-
-def batch_mask(
-    bias: Bias,
-    sequences: Sequence[Laid],
-    tokens: int,
-    first: int = 0,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-) -> torch.Tensor:
-    """Lines of self-attention as an additive mask of a padded batch: those of each sequence are its own.
-
-    Args:
-        bias: the lines.
-        sequences: how each lies in the batch (`TokenRule.sequences`).
-        tokens: of the batch, padding included.
-        first: the first row; those before it are in a cache.
-        dtype, device: of the model's attention.
-
-    Returns:
-        [batch, heads, rows, tokens], or [1, heads, rows, tokens] where all sequences lie alike. A row of padding sees
-        itself, which nothing reads.
-    """
-    groups = alike(sequences)
-    closed = torch.finfo(dtype).min
-    mask = torch.full((len(sequences), bias.heads, tokens - first, tokens), closed, dtype=dtype, device=device)
-    if len(groups) == 1 and next(iter(groups))[:2] == (0, tokens):
-        mask = mask[:1]
-    for laid, numbers in groups.items():
-        here = torch.tensor(numbers[: len(mask)], device=device)
-        start = max(first, laid.start)
-        if start < laid.end:
-            rows = torch.arange(start - laid.start, laid.end - laid.start, device=device)
-            stream = stream_of_prompt(laid.prompt, laid.end - laid.start).to(device)
-            own = dense_mask(bias, stream.columns(), rows, dtype=dtype)
-            mask[here, :, start - first : laid.end - first, laid.start : laid.end] = own
-        for row in (*range(first, laid.start), *range(max(first, laid.end), tokens)):
-            mask[here, :, row - first, row] = 0
-    return mask
 
 
 def _rows(bias: Bias, columns: Columns) -> torch.Tensor:
@@ -334,16 +284,46 @@ def _rows(bias: Bias, columns: Columns) -> torch.Tensor:
     return torch.arange(len(columns.stream), device=columns.index.device)
 
 
-def flex(bias: LineBias, columns: Columns) -> "torch.nn.attention.flex_attention.BlockMask":
-    """Lines as the `block_mask` of `flex_attention`, which skips the blocks that no line crosses.
-
-    On a CPU FlexAttention has no backward pass: train there with `dense_mask`.
+def batch_mask(
+    bias: Bias,
+    sequences: Sequence[Laid],
+    tokens: int,
+    first: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> torch.Tensor:
+    """Lines of self-attention as an additive mask of a padded batch: those of each sequence are its own.
 
     Args:
-        bias, columns: as for `dense_mask`.
+        sequences: how each lies in the batch (`TokenRule.sequences`).
+        tokens: of the batch, padding included.
+        first: the first row; those before it are in a cache.
 
-    Raises:
-        ValueError: as for `dense_mask`.
+    Returns:
+        [batch, heads, rows, tokens], or [1, heads, rows, tokens] where all sequences lie alike. A row of padding sees
+        itself, which nothing reads.
+    """
+    groups, closed = alike(sequences), torch.finfo(dtype).min
+    alone = len(groups) == 1 and sequences[0][:2] == (0, tokens)
+    shape = (1 if alone else len(sequences), bias.heads, tokens - first, tokens)
+    mask = torch.full(shape, closed, dtype=dtype, device=device)
+    for laid, numbers in groups.items():
+        here = torch.tensor(numbers[: len(mask)], device=device)
+        start = max(first, laid.start)
+        if start < laid.end:
+            rows = torch.arange(start - laid.start, laid.end - laid.start, device=device)
+            stream = stream_of_prompt(laid.prompt, laid.end - laid.start).to(device)
+            own = dense_mask(bias, stream.columns(), rows, dtype=dtype)
+            mask[here, :, start - first : laid.end - first, laid.start : laid.end] = own
+        for row in (*range(first, laid.start), *range(max(first, laid.end), tokens)):
+            mask[here, :, row - first, row] = 0
+    return mask
+
+
+def flex(bias: LineBias, columns: Columns) -> "torch.nn.attention.flex_attention.BlockMask":
+    """Lines as the `block_mask` of `flex_attention`, which skips the blocks that no line crosses; else as `dense_mask`.
+
+    On a CPU FlexAttention has no backward pass: train there with `dense_mask`.
     """
     from torch.nn.attention.flex_attention import create_block_mask
 
