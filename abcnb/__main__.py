@@ -1,4 +1,7 @@
-"""The command line, `python -m abcnb`; `--help` lists the commands."""
+"""The command line, `python -m abcnb`; `--help` lists the commands.
+
+One file, since each command is its options and a few calls into other rooms.
+"""
 
 import json
 import os
@@ -10,6 +13,7 @@ from typing import Annotated
 
 import torch
 import typer
+from typer import Argument, Option
 
 from abcnb.machine.devices import pick_device
 from abcnb.machine.files import write_atomically
@@ -45,28 +49,22 @@ CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__na
 
 INTERRUPTED = 130  # the exit status of Ctrl-C
 NUMBERS, NAMES = ("--lengths", "--seeds", "--notebooks"), ("--tasks", "--methods")
+RUNS, COMMITTED = Path("runs"), Path("reports")
+ALL_LENGTHS, WHY_TASKS = " ".join(map(str, LENGTHS)), " ".join(why.TASKS)
 
-Runs = Annotated[Path, typer.Option("--runs", help="Folder of all trained models.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Samples = Annotated[int, typer.Option(min=1, help="Test samples per length.")]
-Lengths = Annotated[
-    str, typer.Option(help="Digits: '6 10 60'; in rows n × n digits, n terms of n, or lists n deep.")
-]
-_LENGTHS = " ".join(map(str, LENGTHS))
-TaskName = Annotated[
-    str, typer.Argument(help=", ".join(TASKS | FURTHER) + ", or a file of your own, my_task.py:Double")
-]
-MethodName = Annotated[
-    str, typer.Argument(help="; ".join(f"{name}: {m.description}" for name, m in METHODS.items()))
-]
-RunName = Annotated[str, typer.Argument(help="A run's folder, or the start of its hash.")]
-Preset = Annotated[str, typer.Option(help="; ".join(f"{name}: {text}" for name, text in PRESETS.items()))]
-Seed = Annotated[int, typer.Option(help="Of initialization and batches.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. training.steps=200; repeatable.")
-]
-Reports = Annotated[Path, typer.Option("--reports", help="Folder of the committed models and results.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Train and measure again what other code than this did.")]
+Runs = Annotated[Path, Option("--runs", help="Folder of all trained models.")]
+Reports = Annotated[Path, Option("--reports", help="Folder of the committed models and results.")]
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+Samples = Annotated[int, Option(min=1, help="Test samples per length.")]
+Lengths = Annotated[str, Option(help="Digits: '6 10 60'; in rows n × n digits, n terms of n, or lists n deep.")]
+TaskName = Annotated[str, Argument(help=", ".join(TASKS | FURTHER) + ", or a file of your own, my_task.py:Double")]
+Tasks = Annotated[str, Option(help="Tasks, separated by commas or spaces.")]
+MethodName = Annotated[str, Argument(help="; ".join(f"{name}: {m.description}" for name, m in METHODS.items()))]
+RunName = Annotated[str, Argument(help="A run's folder, or the start of its hash.")]
+Preset = Annotated[str, Option(help="; ".join(f"{name}: {text}" for name, text in PRESETS.items()))]
+Seed = Annotated[int, Option(help="Of initialization and batches.")]
+Settings = Annotated[list[str] | None, Option("--set", help="KEY=VALUE, e.g. training.steps=200; repeatable.")]
+Fresh = Annotated[bool, Option("--fresh", help="Train and measure again what other code than this did.")]
 
 
 def _end(failures: list[str]) -> None:
@@ -103,18 +101,15 @@ def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
 
 def joined(arguments: list[str]) -> list[str]:
     """Let options take several values, as in `--lengths 6 10 60`: they become one argument, `6 10 60`."""
-    result: list[str] = []
-    option = ""
+    result, option = [], ""
     for argument in arguments:
         named = option in NAMES and not argument.startswith("-")
-        if named or (option in NUMBERS and argument.replace(",", "").isdecimal()):
-            if result[-1] == option:
-                result.append(argument)
-            else:
-                result[-1] += f" {argument}"
+        value = named or (option in NUMBERS and argument.replace(",", "").isdecimal())
+        if value and result[-1] != option:
+            result[-1] += f" {argument}"
         else:
             result.append(argument)
-            option = argument
+        option = option if value else argument
     return result
 
 
@@ -125,19 +120,18 @@ def fit_command(
     preset: Preset = "laptop",
     seed: Seed = 0,
     set_: Settings = None,
-    lengths: Lengths = _LENGTHS,
+    lengths: Lengths = ALL_LENGTHS,
     samples: Samples = 1000,
     fresh: Fresh = False,
     device: Device = "auto",
-    runs: Runs = Path("runs"),
+    runs: Runs = RUNS,
 ):
     """Train a method on a task (ABC trains what it needs first), print its exact match and its folder."""
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
     measured = _numbers(lengths)
     torch.set_num_threads(1)  # these small models gain little from a second one
     check_lengths(wanted, measured, samples)
-    run = fit(wanted, runs, device, fresh=fresh)
-    where = pick_device(device)
+    run, where = fit(wanted, runs, device, fresh=fresh), pick_device(device)
     scores = [run.evaluate(length, samples, device=where, fresh=fresh) for length in measured]
     print(views.score_lines(scores))
     _note({run.code} | {score.code for score in scores})
@@ -146,11 +140,7 @@ def fit_command(
 
 @app.command("try")
 def try_command(
-    task: TaskName,
-    preset: Preset = "laptop",
-    seed: Seed = 0,
-    device: Device = "auto",
-    runs: Runs = Path("runs"),
+    task: TaskName, preset: Preset = "laptop", seed: Seed = 0, device: Device = "auto", runs: Runs = RUNS
 ):
     """Interpolate, calibrate, retrain and evaluate a task, and say in a sentence what came of it."""
     torch.set_num_threads(1)
@@ -164,7 +154,7 @@ def show_command(
     preset: Preset = "laptop",
     seed: Seed = 0,
     set_: Settings = None,
-    runs: Runs = Path("runs"),
+    runs: Runs = RUNS,
 ):
     """Print the configuration of a method on a task, as `fit --set` takes it, and the lines that ABC found."""
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
@@ -177,15 +167,15 @@ def show_command(
 @app.command("evaluate")
 def evaluate_command(
     run: RunName,
-    lengths: Lengths = _LENGTHS,
+    lengths: Lengths = ALL_LENGTHS,
     samples: Samples = 10_000,
-    test_set: Annotated[str, typer.Option(help=", ".join(TEST_SETS))] = "random",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    by_kind: Annotated[bool, typer.Option("--by-kind", help="Each kind of hard cases, or of padding.")] = False,
-    by_step: Annotated[bool, typer.Option("--by-step", help="Which output steps are wrong, from 0.")] = False,
+    test_set: Annotated[str, Option(help=", ".join(TEST_SETS))] = "random",
+    as_json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
+    by_kind: Annotated[bool, Option("--by-kind", help="Each kind of hard cases, or of padding.")] = False,
+    by_step: Annotated[bool, Option("--by-step", help="Which output steps are wrong, from 0.")] = False,
     fresh: Fresh = False,
     device: Device = "auto",
-    runs: Runs = Path("runs"),
+    runs: Runs = RUNS,
 ):
     """Exact match of a trained model by length."""
     if by_kind + by_step + (as_json or fresh) > 1:
@@ -216,15 +206,14 @@ def evaluate_command(
 @app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is a text
 def predict_command(
     run: RunName,
-    text: Annotated[str, typer.Argument(help="An input in the task's own form, e.g. 99+1 or 123*456.")],
+    text: Annotated[str, Argument(help="An input in the task's own form, e.g. 99+1 or 123*456.")],
     device: Device = "auto",
-    runs: Runs = Path("runs"),
+    runs: Runs = RUNS,
 ):
     """Decode one input greedily and print the answer beside the true one."""
     torch.set_num_threads(1)
     found = find_run(run, runs)
-    task = found.experiment.get_task()
-    answer = predict(found, text, device)
+    task, answer = found.experiment.get_task(), predict(found, text, device)
     print(f"source   {answer.source}")
     if task.in_rows:
         pairs = zip_longest(task.split_rows(answer.written), task.split_rows(answer.label), fillvalue="")
@@ -232,15 +221,14 @@ def predict_command(
             name = task.row_names[number % len(task.row_names)]
             print(f"{name:<9}{row}" + ("" if row == true else f"  (true: {true or 'no row'})"))
     else:
-        print(f"written  {answer.written}  (units first)")
-        print(f"label    {answer.label}")
+        print(f"written  {answer.written}  (units first)\nlabel    {answer.label}")
     right = answer.answer == answer.true
     verdict = "correct" if answer.correct else "right answer, another token is wrong" if right else "wrong"
     print(f"{verdict}: {answer.answer} (true: {answer.true})")
 
 
 @app.command("runs")
-def runs_command(runs: Runs = Path("runs")):
+def runs_command(runs: Runs = RUNS):
     """List the trained models."""
     folders = sorted(folder for folder in runs.glob("*") if is_finished(folder))
     if not folders:
@@ -252,18 +240,16 @@ def runs_command(runs: Runs = Path("runs")):
             print(printable(f"{folder.name}  unreadable: {error}"))
             continue
         e, m = run.experiment, run.metrics
-        exact = m["history"][-1]["exact_match"]
-        print(
-            f"{folder.name}  {e.task:<22} {e.method:<15} {e.preset:<12} seed {e.seed:<3} "
-            f"{m['steps']:>6} steps {m['seconds']:>7.0f} s  validation {percent(exact)}%"
-        )
+        exact = percent(m["history"][-1]["exact_match"])
+        print(f"{folder.name}  {e.task:<22} {e.method:<15} {e.preset:<12} seed {e.seed:<3}", end=" ")
+        print(f"{m['steps']:>6} steps {m['seconds']:>7.0f} s  validation {exact}%")
 
 
 @app.command("keep")
 def keep_command(
-    chosen: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs' folders or starts of their hashes.")],
-    runs: Runs = Path("runs"),
-    reports: Reports = Path("reports"),
+    chosen: Annotated[list[str], Argument(metavar="RUN", help="Runs' folders or starts of their hashes.")],
+    runs: Runs = RUNS,
+    reports: Reports = COMMITTED,
 ):
     """Copy runs, weights in half precision, into models/ of reports, where they are used without training."""
     for run in [find_run(name, runs) for name in chosen]:
@@ -275,16 +261,16 @@ def keep_command(
 @app.command("reproduce")
 def reproduce_command(
     preset: Preset = "laptop",
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas or spaces.")] = "0",
-    tasks: Annotated[str, typer.Option(help="Tasks, separated by commas or spaces.")] = "",
-    methods: Annotated[str, typer.Option(help="Methods, likewise.")] = "",
-    lengths: Lengths = _LENGTHS,
+    seeds: Annotated[str, Option(help="Seeds, separated by commas or spaces.")] = "0",
+    tasks: Tasks = "",
+    methods: Annotated[str, Option(help="Methods, likewise.")] = "",
+    lengths: Lengths = ALL_LENGTHS,
     samples: Samples = 10_000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
+    workers: Annotated[int, Option(min=1, help="Processes of one thread each.")] = 2,
     device: Device = "auto",
     fresh: Fresh = False,
-    runs: Runs = Path("runs"),
-    reports: Reports = Path("reports"),
+    runs: Runs = RUNS,
+    reports: Reports = COMMITTED,
 ):
     """Train, calibrate, retrain and evaluate; print measured here beside committed and published."""
     pick_device(device)
@@ -294,31 +280,30 @@ def reproduce_command(
         raise ValueError(
             f"expected --methods, since {', '.join(chosen)} at preset {preset} has none of {', '.join(MAIN_METHODS)}"
         )
-    which = _numbers(seeds, least=0), chosen, named
-    text, failures = reproduce(preset, runs, reports, *which, samples, workers, device, _numbers(lengths), fresh)
+    which = preset, runs, reports, _numbers(seeds, least=0), chosen, named
+    text, failures = reproduce(*which, samples, workers, device, _numbers(lengths), fresh)
     print(text)
     _end(failures)
 
 
 @app.command("sweep")
 def sweep_command(
-    spec: Annotated[Path, typer.Argument(help="A TOML file; reports/sweeps/ has those behind the tables.")],
-    engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a cluster.")] = "local",
-    workers: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: 2, or all of a cluster.")] = 0,
-    address: Annotated[str, typer.Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
-    gpu_share: Annotated[float, typer.Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
-    missing: Annotated[bool, typer.Option("--missing", help="Skip what has all its rows in the CSV.")] = False,
+    spec: Annotated[Path, Argument(help="A TOML file; reports/sweeps/ has those behind the tables.")],
+    engine: Annotated[str, Option(help="local: processes of this machine; ray: a cluster.")] = "local",
+    workers: Annotated[int, Option(min=0, help="Runs at a time; 0: 2, or all of a cluster.")] = 0,
+    address: Annotated[str, Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
+    gpu_share: Annotated[float, Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
+    missing: Annotated[bool, Option("--missing", help="Skip what has all its rows in the CSV.")] = False,
     fresh: Fresh = False,
     device: Device = "auto",
-    runs: Runs = Path("runs"),
-    reports: Reports = Path("reports"),
+    runs: Runs = RUNS,
+    reports: Reports = COMMITTED,
 ):
     """Train and evaluate all that a file names; results land in the CSV, in results/ of reports, as they come."""
     sweep = read_sweep(spec)
     if engine != "ray":
         pick_device(device)
-    csv = reports.resolve() / "results" / f"{sweep.results}.csv"
-    wanted = sweep.wanted
+    wanted, csv = sweep.wanted, reports.resolve() / "results" / f"{sweep.results}.csv"
     if missing:
         rows = results.read(csv)
         rows = rows[rows["code"].map(is_current)] if fresh else rows
@@ -339,11 +324,11 @@ def sweep_command(
 
 @app.command("why")
 def why_command(
-    tasks: Annotated[str, typer.Option(help="Tasks, separated by commas or spaces.")] = " ".join(why.TASKS),
-    seeds: Annotated[str, typer.Option(help="Seeds, likewise.")] = "70 71 72",
+    tasks: Tasks = WHY_TASKS,
+    seeds: Annotated[str, Option(help="Seeds, likewise.")] = "70 71 72",
     preset: Preset = "laptop",
-    runs: Runs = Path("runs"),
-    reports: Reports = Path("reports"),
+    runs: Runs = RUNS,
+    reports: Reports = COMMITTED,
 ):
     """Undo each choice of the rule, retrain, and write what comes of it into results/why.csv of reports."""
     torch.set_num_threads(1)
@@ -353,13 +338,11 @@ def why_command(
 
 @app.command("certify")
 def certify_command(
-    names: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Runs' folders, or the starts of their hashes.")
-    ],
-    pruned: Annotated[bool, typer.Option("--prune", help="First cut the heads that it does not need.")] = False,
-    record: Annotated[bool, typer.Option("--record", help="Into results/certificates.csv of reports.")] = False,
-    runs: Runs = Path("runs"),
-    reports: Reports = Path("reports"),
+    names: Annotated[list[str], Argument(metavar="RUN...", help="Runs' folders, or the starts of their hashes.")],
+    pruned: Annotated[bool, Option("--prune", help="First cut the heads that it does not need.")] = False,
+    record: Annotated[bool, Option("--record", help="Into results/certificates.csv of reports.")] = False,
+    runs: Runs = RUNS,
+    reports: Reports = COMMITTED,
 ):
     """Prove that trained models are right at every length, or show an input on which they are not."""
     torch.set_num_threads(1)
@@ -369,22 +352,21 @@ def certify_command(
         print(told, flush=True)
         if record:
             results.record(reports / "results" / "certificates.csv", [row], results.CERTIFICATES)
-        failures += [] if row["outcome"] == results.CORRECT else [told.splitlines()[0]]
+        failures += told.splitlines()[:1] if row["outcome"] != results.CORRECT else []
     _end(failures)
 
 
 @app.command("table")
 def table_command(
-    readme: Annotated[Path, typer.Option(help="Gets the short table, between its marks.")] = Path("README.md"),
-    reports: Reports = Path("reports"),
+    readme: Annotated[Path, Option(help="Gets the short table, between its marks.")] = Path("README.md"),
+    reports: Reports = COMMITTED,
 ):
     """Write the tables of the committed results and of all configurations into README, tables.md and methods.md."""
     table = results.read(reports / "results" / "accuracy.csv")
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
-    long = reports / "tables.md"
     proved = certificates.read(reports)
-    made = {readme: tables.overview(table, proved), long: tables.long_tables(table)}
+    made = {readme: tables.overview(table, proved), reports / "tables.md": tables.long_tables(table)}
     made |= {reports / "right_at_every_length.md": tables.markdown(certificates.table(proved))}
     made |= {reports / "other_tasks.md": other_tasks.page(reports)}
     texts = {document: tables.with_table(text, document) for document, text in made.items()}
@@ -395,8 +377,8 @@ def table_command(
 
 @app.command("verify")
 def verify_command(
-    stamp: Annotated[bool, typer.Option("--stamp", help="If all agree, give all rows this fingerprint.")] = False,
-    reports: Reports = Path("reports"),
+    stamp: Annotated[bool, Option("--stamp", help="If all agree, give all rows this fingerprint.")] = False,
+    reports: Reports = COMMITTED,
 ):
     """Evaluate the committed models with this code and compare with the committed rows."""
     agreed, disagreements = verify(reports, print)
@@ -411,17 +393,15 @@ def verify_command(
 
 @app.command("reports")
 def reports_command(
-    preset: Annotated[str, typer.Option(help="smoke, laptop or paper.")] = "laptop",
-    numbers: Annotated[str, typer.Option("--notebooks", help="Which, by number, e.g. 04 05; else all.")] = "",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Execute again, with nothing that is committed.")] = False,
-    live: Annotated[
-        bool, typer.Option("--live", help="Train live where notebooks can (some 20 minutes).")
-    ] = False,
-    write_back: Annotated[bool, typer.Option("--write-back", help="Into the committed files too.")] = False,
-    clean: Annotated[bool, typer.Option("--clean", help="Only clean and check them; execute nothing.")] = False,
+    preset: Annotated[str, Option(help="smoke, laptop or paper.")] = "laptop",
+    numbers: Annotated[str, Option("--notebooks", help="Which, by number, e.g. 04 05; else all.")] = "",
+    fresh: Annotated[bool, Option("--fresh", help="Execute again, with nothing that is committed.")] = False,
+    live: Annotated[bool, Option("--live", help="Train live where notebooks can (some 20 minutes).")] = False,
+    write_back: Annotated[bool, Option("--write-back", help="Into the committed files too.")] = False,
+    clean: Annotated[bool, Option("--clean", help="Only clean and check them; execute nothing.")] = False,
     device: Device = "auto",
-    runs: Runs = Path("runs"),
-    reports: Annotated[Path, typer.Option(help="Folder for html/ and executed/.")] = Path("reports"),
+    runs: Runs = RUNS,
+    reports: Annotated[Path, Option(help="Folder for html/ and executed/.")] = Path("reports"),
 ):
     """Execute what is not current, in order, and write it as HTML pages."""
     if clean and (numbers or fresh or live or write_back):
