@@ -183,8 +183,9 @@ def test_what_no_window_decides_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="one line a head"):
         certify(plain, data)
     run = load_run(MODELS / "cee80470e6d0")
-    with pytest.raises(ValueError, match="without positions"):
-        certify(run.model(), run.experiment.data())
+    for refused in (certify, prune):
+        with pytest.raises(ValueError, match="without positions"):
+            refused(run.model(), run.experiment.data())
     run = load_run(MODELS / "751940deeb40")  # it has a[first-2place+7]
     with pytest.raises(ValueError, match="one by one"):
         certify(run.model(), run.experiment.data())
@@ -232,12 +233,6 @@ def test_a_pruned_model_is_right_at_every_length_with_fewer_lines():
     )
     values = cut.keys_values(torch.randn(1, 5, 128), torch.arange(5), False)[1]
     assert values[:, cut.cut_heads].std(2).max() == 0 and len(cut.cut_heads) > 0
-
-
-def test_a_pruned_model_of_a_task_that_is_no_machine_is_refused():
-    run = load_run(MODELS / "cee80470e6d0")
-    with pytest.raises(ValueError, match="without positions"):
-        prune(run.model(), run.experiment.data())
 
 
 def test_certify_prunes_records_and_goes_on_after_a_refusal(tmp_path):

@@ -139,9 +139,8 @@ class Layers:
         if layer == 0:
             return self.embedded, self.ids(node.reads[0], windows)
         some, index = different([windows[token] for token in node.tokens], count_of(windows))
-        return torch.cat(
-            [*self.after(node, layer, {token: digits[some] for token, digits in windows.items()})]
-        ), index
+        few = {token: digits[some] for token, digits in windows.items()}
+        return torch.cat([*self.after(node, layer, few)]), index
 
     def after(self, node: Node, layer: int, windows: Windows) -> Iterator[torch.Tensor]:
         """The states after a layer, [windows, d_model], in chunks."""
