@@ -22,6 +22,7 @@ from abcnb.study import certificates
 from abcnb.study.runs import load_run
 from abcnb.tasks.machines import Machine
 from abcnb.tasks.task import get_task
+from abcnb.tasks.tokens import IDS
 from tests.independent_proof import least_lead
 
 MODELS = Path(__file__).parents[1] / "reports" / "models"
@@ -209,6 +210,16 @@ def test_inputs_have_the_digits_that_were_asked_for_and_fit_into_their_width(nam
     assert torch.equal(operands[0][:, place], wanted)
     assert tuple(operand.shape[1] for operand in operands) == tuple(task.widths(width))
     assert all((operand[:, -1] == 0).all() for operand in operands[: task.operands - task.second_is_digit])
+
+
+def test_digits_beyond_nine_are_told_by_their_own_tokens():
+    """A model in base 12 that writes `a` at every step is right where it is asked for, and nowhere else."""
+    model, data = untrained("successor", 12)
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias[IDS["a"]] = 9.0
+    found = certify(model, data, progress=False)
+    assert found.wrong and found.leads.max() > 8 and found.leads.min() < -8
 
 
 def test_inputs_have_long_runs_of_carries():
