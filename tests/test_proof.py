@@ -15,9 +15,10 @@ from abcnb.__main__ import app
 from abcnb.lines.biases import Biases
 from abcnb.lines.line import Line, LineBias, dealt
 from abcnb.proof import windows as of_windows
-from abcnb.proof.certificate import Layers, batch_with, certify
+from abcnb.proof.certificate import Layers, certify
+from abcnb.proof.inputs import batch_with, inputs_with
 from abcnb.proof.pruning import prune
-from abcnb.proof.windows import OUTPUT, arranged, arrangements, heads_by_line, inputs_with, nodes, windows_of
+from abcnb.proof.windows import OUTPUT, arranged, arrangements, heads_by_line, nodes, windows_of
 from abcnb.study import certificates
 from abcnb.study.runs import load_run
 from abcnb.tasks.machines import Machine

@@ -17,8 +17,8 @@ from abcnb.machine.devices import bar
 from abcnb.model.layers import Attention, KeysValues, OpenTokens
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
-from abcnb.proof.windows import CONSTANT, OUTPUT, Met, Node, Token, Windows, arrangements, inputs_with, windows_of
-from abcnb.tasks.task import Batch
+from abcnb.proof.inputs import batch_with
+from abcnb.proof.windows import CONSTANT, OUTPUT, Node, Token, Windows, arrangements, count_of, windows_of
 from abcnb.tasks.tokens import DIGITS, END_ID, decode, encode
 from abcnb.tasks.training_data import TrainingData
 
@@ -80,11 +80,10 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     check_certifiable(model)
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
     found, leads, rounding = arrangements(model, data), [], 0.0
-    for number, (arrangement, met) in enumerate(found.items(), 1):
+    for n, (arrangement, met) in enumerate(found.items(), 1):
         node, windows = arrangement.node, windows_of(arrangement, data.task)
         right = (OUTPUT, arrangement.place) if arrangement.place >= 0 else (CONSTANT, END_ID)
-        targets = layers.ids(right, windows).split(CHUNK)
-        targets = bar(targets, desc=f"{number} of {len(found)}", disable=not progress)
+        targets = bar(layers.ids(right, windows).split(CHUNK), desc=f"{n} of {len(found)}", disable=not progress)
         chunks = zip(targets, layers.logits(node, windows), strict=True)
         leads.append(torch.cat([lead(logits, target) for target, logits in chunks]))
         again = torch.cat([leads[-1].argsort()[:AGAIN], torch.randint(count_of(windows), (AGAIN,))])
@@ -171,11 +170,6 @@ def gathered(tables: list[tuple[torch.Tensor, torch.Tensor]], part: torch.Tensor
     return None, torch.stack([values[:, index[part]] for values, index in tables], 2).transpose(0, 1)
 
 
-def count_of(windows: Windows) -> int:
-    """How many they are."""
-    return len(next(iter(windows.values())))
-
-
 def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A window of each different row of digits, [rows], and the row of each window, [windows]."""
     index = torch.zeros(count, dtype=torch.long)
@@ -187,9 +181,3 @@ def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, to
     some = torch.empty(int(index.max()) + 1, dtype=torch.long)
     some[index] = torch.arange(count)
     return some, index
-
-
-def batch_with(windows: Windows, data: TrainingData, met: Met) -> Batch:
-    """Whole inputs in which a step has these windows, one for each; random where no window says what."""
-    tokens = {(name, met.read[rank]): digits for (name, rank), digits in windows.items()}
-    return data.task.batch(inputs_with(tokens, data.task, met.width, count_of(windows)), data.form)

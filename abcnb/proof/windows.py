@@ -18,7 +18,6 @@ import torch
 from abcnb.lines.line import Line
 from abcnb.model.layers import Attention, OpenTokens
 from abcnb.model.transformer import Transformer
-from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Task
 from abcnb.tasks.training_data import TrainingData
 
@@ -97,7 +96,7 @@ class Arrangement:
         *between, (mine, theirs) = zip(self.skipped, other.skipped, strict=True)
         extra = [_leads(task, n) & ~_leads(task, m) for m, n in between]
         extra[0] = extra[0][list(task.machine.starts)]
-        return not any(part.any() for part in (*extra, _ends(task, theirs) & ~_ends(task, mine)))
+        return not any(part.any() for part in (*extra, ends_of(task, theirs) & ~ends_of(task, mine)))
 
 
 class Met(NamedTuple):
@@ -234,10 +233,10 @@ def _leads(task: Task, places: int) -> torch.Tensor:
     return _reached(ways_of(task), _leads(task, places - 1)) if places else torch.eye(task.machine.states) > 0
 
 
-def _ends(task: Task, places: int) -> torch.Tensor:
+def ends_of(task: Task, places: int) -> torch.Tensor:
     """[states], whether an input can end so many places after one."""
     if places > 1:
-        return _reached(ways_of(task), _ends(task, places - 1))
+        return _reached(ways_of(task), ends_of(task, places - 1))
     good = torch.isin(torch.arange(task.machine.states), torch.tensor(task.machine.ends))
     return _reached(ways_of(task)[may_be_last(task)], good) if places else good
 
@@ -275,7 +274,7 @@ def windows_of(arrangement: Arrangement, task: Task) -> Windows:
         windows, state = _onwards(windows, state, ways[:, [0, *at, -1]], shown)
     if task.second_is_digit:
         windows[DIGIT, -1] = task.machine.shown(state).to(torch.uint8)
-    fits = _ends(task, after)[state]
+    fits = ends_of(task, after)[state]
     return {token: digits[fits] for token, digits in windows.items()}
 
 
@@ -301,29 +300,6 @@ def _onwards(
     return windows, state
 
 
-def inputs_with(
-    tokens: Windows, task: Task, width: int, count: int, generator: torch.Generator | None = None
-) -> Operands:
-    """Inputs of a width with these digits; the others are random, and every state as likely to follow as any other."""
-    ways, states = ways_of(task), torch.arange(task.machine.states)
-    pairs = ways[:, 0] * len(states) + ways[:, -1]
-    rare = 1 / pairs.bincount()[pairs].float()
-    good, fits = _ends(task, 0).expand(count, -1), []
-    for place in reversed(range(width)):  # which ways through it lead on to an end
-        fit = good[:, ways[:, -1]] & (may_be_last(task) | (place < width - 1))
-        for name, digits in zip(names_of(task), ways.T[1:-1], strict=True):
-            if (name, place) in tokens:
-                fit = fit & (tokens[name, place][:, None] == digits)
-        fits.append(fit)
-        good = torch.zeros(good.shape, dtype=torch.bool).scatter_reduce(1, ways[:, 0].expand_as(fit), fit, "amax")
-    if (DIGIT, -1) in tokens:
-        good = good & (task.machine.shown(states) == tokens[DIGIT, -1][:, None])
-    good = good & torch.isin(states, torch.tensor(task.machine.starts))
-    state, digits = good.float().multinomial(1, generator=generator), []
-    for fit in reversed(fits):
-        likely = (fit & (ways[:, 0] == state)) * rare
-        way = likely.multinomial(1, generator=generator)[:, 0]
-        digits.append(ways[way, 1:-2])
-        state = ways[way, -1:]
-    operands = tuple(torch.stack(digits, 2).unbind(1))
-    return (*operands, task.machine.shown(state)) if task.second_is_digit else operands
+def count_of(windows: Windows) -> int:
+    """How many they are."""
+    return len(next(iter(windows.values())))

@@ -1,0 +1,42 @@
+"""Whole inputs in which a step has given windows: what shows that a model is wrong, and what it is pruned on."""
+
+import torch
+
+from abcnb.proof.windows import DIGIT, Met, Windows, count_of, ends_of, may_be_last, names_of, ways_of
+from abcnb.tasks.digits import Operands
+from abcnb.tasks.task import Batch, Task
+from abcnb.tasks.training_data import TrainingData
+
+
+def inputs_with(
+    tokens: Windows, task: Task, width: int, count: int, generator: torch.Generator | None = None
+) -> Operands:
+    """Inputs of a width with these digits; the others are random, and every state as likely to follow as any other."""
+    ways, states = ways_of(task), torch.arange(task.machine.states)
+    pairs = ways[:, 0] * len(states) + ways[:, -1]
+    rare = 1 / pairs.bincount()[pairs].float()
+    good, fits = ends_of(task, 0).expand(count, -1), []
+    for place in reversed(range(width)):  # which ways through it lead on to an end
+        fit = good[:, ways[:, -1]] & (may_be_last(task) | (place < width - 1))
+        for name, digits in zip(names_of(task), ways.T[1:-1], strict=True):
+            if (name, place) in tokens:
+                fit = fit & (tokens[name, place][:, None] == digits)
+        fits.append(fit)
+        good = torch.zeros(good.shape, dtype=torch.bool).scatter_reduce(1, ways[:, 0].expand_as(fit), fit, "amax")
+    if (DIGIT, -1) in tokens:
+        good = good & (task.machine.shown(states) == tokens[DIGIT, -1][:, None])
+    good = good & torch.isin(states, torch.tensor(task.machine.starts))
+    state, digits = good.float().multinomial(1, generator=generator), []
+    for fit in reversed(fits):
+        likely = (fit & (ways[:, 0] == state)) * rare
+        way = likely.multinomial(1, generator=generator)[:, 0]
+        digits.append(ways[way, 1:-2])
+        state = ways[way, -1:]
+    operands = tuple(torch.stack(digits, 2).unbind(1))
+    return (*operands, task.machine.shown(state)) if task.second_is_digit else operands
+
+
+def batch_with(windows: Windows, data: TrainingData, met: Met) -> Batch:
+    """Whole inputs in which a step has these windows, one for each; random where no window says what."""
+    tokens = {(name, met.read[rank]): digits for (name, rank), digits in windows.items()}
+    return data.task.batch(inputs_with(tokens, data.task, met.width, count_of(windows)), data.form)
