@@ -1,6 +1,5 @@
 """What was chosen by hand, shown: the configuration of one task and method, and the table of all of them."""
 
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pandas as pd
@@ -9,6 +8,7 @@ from abcnb.model.configs import OF_SCHEMES, SCHEMES, read_by
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import METHODS, experiment, has
 from abcnb.study.runs import CROSS_DISTANCE_OF
+from abcnb.study.settings import values
 from abcnb.study.tables import markdown
 from abcnb.tasks.task import TASKS
 
@@ -41,16 +41,15 @@ def told(e: Experiment) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
-def values(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Every setting of an experiment by the key that `--set` takes; what a method does not have is left out."""
-    found = {}
-    for part in fields(config):
-        value, key = getattr(config, part.name), f"{prefix}{part.name}"
-        if is_dataclass(value):
-            found |= values(value, f"{key}.")
-        elif value is not None and (part.name not in OF_SCHEMES or part.name in read_by(SCHEMES[config.position])):
-            found[key] = value
-    return found
+def _values(e: Experiment) -> dict[str, Any]:
+    """Every setting that an experiment has."""
+    found = values(e)
+
+    def is_read(key: str) -> bool:
+        config, _, name = key.rpartition(".")
+        return name not in OF_SCHEMES or name in read_by(SCHEMES[found[f"{config}.position"]])
+
+    return {key: value for key, value in found.items() if value is not None and is_read(key)}
 
 
 def text_of(value: Any) -> str:
@@ -67,7 +66,7 @@ def resolved(e: Experiment) -> str:
         f"# run {e.digest}, trained on inputs of size {_trained_on(e)}",
     ]
     lines += [f"# told: {part}" for part in told(e)] or ["# told: nothing beyond the tokens and their order"]
-    return "\n".join(lines + [f"{key}={text_of(value)}" for key, value in values(e).items()])
+    return "\n".join(lines + [f"{key}={text_of(value)}" for key, value in _values(e).items()])
 
 
 def _trained_on(e: Experiment) -> str:
@@ -76,16 +75,11 @@ def _trained_on(e: Experiment) -> str:
     return f"{text} alone" if e.shapes == "largest" else text
 
 
-def summary(e: Experiment) -> dict[str, str]:
+def _summary(e: Experiment) -> dict[str, str]:
     """What an experiment is trained on, and for how long, in words."""
-    return {
-        "steps": f"{e.training.steps:,}",
-        "batch": str(e.training.batch_size),
-        "learning rate": f"{e.training.learning_rate:g}",
-        "training numbers": e.train_numbers,
-        "width": _trained_on(e),
-        "form": e.form,
-    }
+    training = {"steps": f"{e.training.steps:,}", "batch": str(e.training.batch_size)}
+    training |= {"learning rate": f"{e.training.learning_rate:g}", "training numbers": e.train_numbers}
+    return training | {"width": _trained_on(e), "form": e.form}
 
 
 def methods_page() -> str:
@@ -126,20 +120,18 @@ def _told(method: str, task: str) -> str:
 
 def _settings_table(preset: str, tasks: list[str]) -> str:
     """One row for the methods that are trained in the same way."""
-    alike: dict[tuple, list[str]] = {}
-    for name in METHODS:
-        by_task = {task: summary(experiment(task, name, preset)) for task in tasks if has(task, name, preset)}
-        if by_task:
-            keys = next(iter(by_task.values()))
-            cells = {key: _in_one_cell({task: found[key] for task, found in by_task.items()}) for key in keys}
-            alike.setdefault(tuple(cells.items()), []).append(f"`{name}`")
-    return markdown(pd.DataFrame({"methods": ", ".join(names)} | dict(cells) for cells, names in alike.items()))
+    rows = [
+        {"methods": f"`{name}`", "task": task} | _summary(experiment(task, name, preset))
+        for name in METHODS
+        for task in tasks
+        if has(task, name, preset)
+    ]
+    by_method = pd.DataFrame(rows).set_index("task").groupby("methods", sort=False).agg(_in_one_cell)
+    alike = by_method.reset_index().groupby(list(by_method.columns), sort=False)["methods"].agg(", ".join)
+    return markdown(alike.reset_index()[["methods", *by_method.columns]])
 
 
-def _in_one_cell(values: dict[str, str]) -> str:
+def _in_one_cell(of_tasks: pd.Series) -> str:
     """The value of most tasks, then the others with their tasks."""
-    alike: dict[str, list[str]] = {}
-    for task, value in values.items():
-        alike.setdefault(value, []).append(task)
-    first, *others = sorted(alike, key=lambda value: -len(alike[value]))
-    return "; ".join([first, *(f"{value} ({', '.join(alike[value])})" for value in others)])
+    (first, _), *others = sorted(of_tasks.groupby(of_tasks, sort=False), key=lambda alike: -len(alike[1]))
+    return "; ".join([first, *(f"{value} ({', '.join(of.index)})" for value, of in others)])

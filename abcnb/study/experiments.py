@@ -20,13 +20,7 @@ from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
 from abcnb.tasks.task import Task, get_task
 from abcnb.tasks.training_data import WIDEST, TrainingData
 
-OF_CROSSING = (
-    "alibi-cross",
-    "alibi-places",
-    "window",
-    "algorithm1",
-    "columns",
-)  # biases that need cross-attention
+OF_CROSSING = ("alibi-cross", "alibi-places", "window", "algorithm1", "columns")  # biases of cross-attention
 IN_STREAMS = ("none", "own-token", "alibi", "by-hand", "calibrated")  # the others
 RULE = ("calibrated", "columns")  # lines found by the rule
 FOUND = ("algorithm1", *RULE)  # read off the attention of another model
@@ -58,15 +52,13 @@ class Experiment:
     """Everything that decides a trained model except the hardware.
 
     Attributes:
-        task, method, preset, seed: its names; method and preset are labels, the rest decides.
+        method, preset: labels; the rest decides.
         base: of the digits; 0 is the task's own.
-        form: `natural` or `aligned` (the paper aligns for ABS only).
-        width, terms, shapes, train_numbers: what it is trained on, as of `TrainingData`.
+        form, width, terms, shapes, train_numbers: what it is trained on, as of `TrainingData`.
         bias: `none`, `own-token` (in the first layer every token sees itself alone), `alibi` (self-attention),
             `alibi-cross`, `alibi-places` (both, source columns counted from the left, and by place), `window` (the
             paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS), `calibrated` (ABC), or `columns` (ABC by
             the same rule, over matrix columns).
-        model, training, window, algorithm1: as they say.
         tau: of ABC, the share that a line must exceed.
         interpolation: of ABC and LoRA, the experiment whose model is calibrated or adapted.
         lora: adapters; the model is then the one of `interpolation`, frozen except for them.
@@ -99,20 +91,19 @@ class Experiment:
             raise ValueError(f"expected a seed from 0 to {LARGEST_SEED}, got {self.seed}")
         if self.width > WIDEST:
             raise ValueError(f"expected a width of at most {WIDEST:,} digits, got {self.width:,}")
-        task = self.get_task()
-        task.check_architecture(self.model.architecture)
+        task, model = self.get_task(), self.model
+        task.check_architecture(model.architecture)
         _ = self.stream  # refuses a form that the task does not have
         _check_numbers(task, self.train_numbers, self.train_width, self.terms, self.shapes)
         self._check_bias()
-        if self.model.rotary_width not in (0, self.train_width):
+        if (width := model.rotary_width) not in (0, self.train_width):
             raise ValueError(
-                f"expected model.rotary_width 0 or the training width {self.train_width}, "
-                f"got {self.model.rotary_width}"
+                f"expected model.rotary_width 0 or the training width {self.train_width}, got {width}"
             )
         if self.interpolation:
             self._check_interpolation(self.interpolation)
-        if self.lora and self.lora.rank > self.model.d_model:
-            raise ValueError(f"expected a lora.rank of at most d_model {self.model.d_model}, got {self.lora.rank}")
+        if self.lora and self.lora.rank > model.d_model:
+            raise ValueError(f"expected a lora.rank of at most d_model {model.d_model}, got {self.lora.rank}")
 
     def _check_bias(self) -> None:
         known = IN_STREAMS if self.in_one_stream else (*IN_STREAMS, *OF_CROSSING)
@@ -186,10 +177,7 @@ class Experiment:
 
     @property
     def digest(self) -> str:
-        """Hash of every value that differs from its default, without the labels `method` and `preset`.
-
-        So a new field with a default leaves known digests, and with them trained models, as they are.
-        """
+        """Hash of every value that differs from its default, without labels: a new field leaves known digests alone."""
         content = json.dumps(_decisive(self), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -209,7 +197,7 @@ def _decisive(config: Any) -> dict:
 
 
 def from_dict(kind: type, content: dict) -> Any:
-    """A config dataclass from its JSON form; unknown or missing keys and values of other types are refused."""
+    """A config dataclass from its JSON form; ValueError where keys are unknown or missing, or values of other types."""
     hints = get_type_hints(kind)
     if not isinstance(content, dict):
         raise ValueError(f"expected the keys of {kind.__name__}, got {content!r}")

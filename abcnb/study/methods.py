@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import NamedTuple
 
 from abcnb.lines.algorithm1 import Algorithm1Config
 from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
@@ -20,34 +19,22 @@ PRESETS = {
 }
 
 
-class Steps(NamedTuple):
-    """Optimizer steps at laptop size: plain models, and methods as others published them."""
-
-    plain: int
-    published: int
-
-
-# By architecture and task; "" is every other task. In an encoder-decoder the published methods are the paper's windows,
-# and position schemes count as plain.
+# Optimizer steps at laptop size, by architecture and role: of plain models, of methods as others published them, and of
+# models with lines; "" is every other task. In an encoder-decoder the published methods are the paper's windows, and
+# position schemes count as plain.
 STEPS = {
-    "encoder-decoder": {
-        "successor": Steps(500, 400),
-        "addition": Steps(900, 1500),
-        "parity": Steps(1200, 300),
-        "n-by-1": Steps(1000, 1200),
-        "": Steps(800, 500),
-    },
-    "one stream": {"n-by-1": Steps(2400, 10_000), "": Steps(800, 10_000)},
-    "rows": {
-        "multiplication": Steps(2000, 3000),
-        "many-addition": Steps(1000, 2500),
-        "nested": Steps(8000, 2000),
-        "": Steps(1000, 2500),
-    },
+    ("encoder-decoder", "plain"): {"successor": 500, "addition": 900, "parity": 1200, "n-by-1": 1000, "": 800},
+    ("encoder-decoder", "published"): {"successor": 400, "addition": 1500, "parity": 300, "n-by-1": 1200, "": 500},
+    ("encoder-decoder", "lines"): {"": RETRAINING.steps},
+    ("one stream", "plain"): {"n-by-1": 2400, "": 800},
+    ("one stream", "published"): {"": 10_000},
+    ("one stream", "lines"): {"": RETRAINING.steps},
+    ("rows", "plain"): {"multiplication": 2000, "nested": 8000, "": 1000},
+    ("rows", "published"): {"multiplication": 3000, "nested": 2000, "": 2500},
+    ("rows", "lines"): {"": 2500},
 }
 OF_NUMBERS = ("by-hand", "window", "algorithm1", "columns")  # biases that strings do not have
 OF_LINES = ("by-hand", *RULE)  # biases of one line a head, in models without positions
-STEPS_WITH_LINES = {"rows": 2500, "": RETRAINING.steps}  # the same for every task
 # What models in rows are trained on, except the plain one, which has the task's `for_plain`.
 IN_ROWS = {"multiplication": {"width": 6}, "many-addition": {"width": 6, "train_numbers": "repeated"}}
 LEARNING_RATE = 2e-3
@@ -113,7 +100,7 @@ METHODS = {
 
 
 def architecture_of(task: str, preset: str) -> str:
-    """How a task is learned at a preset, a key of `STEPS`; empty where it is not."""
+    """How a task is learned at a preset, as in `STEPS`; empty where it is not."""
     if get_task(task).in_rows:
         return "rows" if preset in ("smoke", "laptop") else ""
     if preset == "decoder-only":
@@ -145,17 +132,17 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
     if method not in methods:
         raise ValueError(f"expected a method among {', '.join(methods)} for {task} at {preset}, got {method!r}")
     chosen, where = METHODS[method], architecture_of(task, preset)
+    over_columns = method in OVER_COLUMNS and preset == "laptop"
     parts = _trained_on(task, method, where) | {"bias": chosen.bias}
     if where == "rows" and method == "vanilla" and asked.first_layer_apart:
         parts["bias"] = "own-token"
     if chosen.bias == "window":
         parts |= {"window": WindowConfig(), "form": "aligned" if asked.operands == 2 else "natural"}
-    if chosen.bias == "algorithm1":
-        # N×1's single digit is on no anti-diagonal.
+    if chosen.bias == "algorithm1":  # N×1's single digit is on no anti-diagonal
         parts["algorithm1"] = Algorithm1Config(**{"directions_cross": (-1, 0, 1)} if task == "n-by-1" else {})
     if chosen.bias in FOUND or chosen.adapts:
         plain = experiment(task, "vanilla", preset, seed)
-        parts["interpolation"] = padded(plain) if method in OVER_COLUMNS and preset == "laptop" else plain
+        parts["interpolation"] = padded(plain) if over_columns else plain
         parts["lora"] = LoRAConfig() if chosen.adapts else None
     model = ModelConfig(
         decoder_layers=2,
@@ -163,55 +150,51 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         position=position_of(task, method, preset),
         architecture="encoder-decoder" if where == "encoder-decoder" else "decoder-only",
     )
-    model, training, changed = _SIZES.get(preset, _laptop)(task, method, where, model)
+    model, training, changed = _SIZES[preset](task, method, where, model)
     parts |= changed
     if method == "lora-long":
-        longest = LONG_FACTOR * asked.train_length
-        parts |= {"train_numbers": "long", "width": max(longest + 1, parts.get("width", 0))}
+        width = max(LONG_FACTOR * asked.train_length + 1, parts.get("width", 0))
+        parts |= {"train_numbers": "long", "width": width}
     if model.position in ("abacus", "coupled", "coupled-rows"):
-        digits = MOST_POSITIONS if where != "encoder-decoder" else asked.digits_at(100) + OFFSETS
-        model = replace(model, max_position=digits)
+        offsets = asked.digits_at(100) + OFFSETS if where == "encoder-decoder" else MOST_POSITIONS
+        model = replace(model, max_position=offsets)
     if model.position == "randomized":
         model = replace(model, max_position=4 * asked.digits_at(100) + RANDOM_POSITIONS_MORE)
     built = Experiment(task, method, preset, seed, model=model, training=training, **parts)
     if method == "rope-pi":
         return replace(built, model=replace(model, rotary_width=built.train_width))
-    return padded(built) if method in OVER_COLUMNS and preset == "laptop" else built
+    return padded(built) if over_columns else built
 
 
 def _role(method: str, where: str) -> str:
-    """Which steps a method takes: those of `Steps`, or `lines`."""
+    """Which steps a method takes, as in `STEPS`."""
     if METHODS[method].bias in OF_LINES:
         return "lines"
-    if where == "encoder-decoder":
-        return "published" if METHODS[method].bias == "window" else "plain"
-    return "plain" if method == "vanilla" else "published"
+    published = METHODS[method].bias == "window" if where == "encoder-decoder" else method != "vanilla"
+    return "published" if published else "plain"
 
 
 def _trained_on(task: str, method: str, where: str) -> dict:
-    """The training numbers, as fields of `Experiment`; those of a default are left out."""
+    """The training numbers, as fields of `Experiment`."""
+    if where == "rows" and method != "vanilla":
+        return IN_ROWS.get(task, {})
     if where == "rows":
         for_plain = {"train_numbers": "even"} | get_task(task).for_plain
-        for_plain.pop("numbers", None)
-        return for_plain if method == "vanilla" else IN_ROWS.get(task, {})
+        return {name: value for name, value in for_plain.items() if name != "numbers"}
+    if method == "abc-paper" or METHODS[method].bias == "window":
+        return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")}
     # Several widths: without them nothing tells a scheme that distances grow, and a line counted from the other
     # end of a number is as good as one counted from the units.
-    if method in OVER_COLUMNS:
-        return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")} if method == "abc-paper" else {}
-    if METHODS[method].bias in OF_LINES or (where == "one stream" and _role(method, where) == "published"):
-        return {"train_numbers": "bucketed"}
-    if where == "one stream":
-        return {}
-    return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")} if METHODS[method].bias == "window" else {}
+    role = _role(method, where)
+    several = role == "lines" or (where == "one stream" and role == "published")
+    return {"train_numbers": "bucketed" if several and method not in OVER_COLUMNS else "even"}
 
 
 Sizes = tuple[ModelConfig, TrainingConfig, dict]  # the last: fields of `Experiment`
 
 
 def _smoke(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
-    training = TrainingConfig(
-        steps=20, batch_size=32, learning_rate=3e-3, warmup_steps=5, validate_every=10, validation_samples=64
-    )
+    training = TrainingConfig(20, 32, learning_rate=3e-3, warmup_steps=5, validate_every=10, validation_samples=64)
     changed = {}
     if where == "encoder-decoder" and _role(method, where) != "lines":
         changed = {"train_numbers": "even"}
@@ -223,14 +206,12 @@ def _smoke(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
 
 
 def _laptop(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
-    role, known = _role(method, where), STEPS[where]
-    steps = getattr(known.get(task, known[""]), role, 0)
-    if role == "lines":
-        steps = STEPS_WITH_LINES.get(where, STEPS_WITH_LINES[""])
+    role = _role(method, where)
+    steps = STEPS[where, role].get(task, STEPS[where, role][""])
     if where == "encoder-decoder" and method in LATER:
         steps = LATER_STEPS
     small = where != "encoder-decoder" or task == "parity" or role == "lines"
-    return model, TrainingConfig(steps=steps, batch_size=128 if small else 256, learning_rate=LEARNING_RATE), {}
+    return model, TrainingConfig(steps, batch_size=128 if small else 256, learning_rate=LEARNING_RATE), {}
 
 
 def _paper(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
@@ -241,7 +222,7 @@ def _paper(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
     return model, training, {"train_numbers": "uniform", "width": get_task(task).digits_at(LONGEST) + 1}
 
 
-_SIZES = {"smoke": _smoke, "paper": _paper}
+_SIZES = {"smoke": _smoke, "laptop": _laptop, "paper": _paper, "decoder-only": _laptop}
 
 
 def padded(experiment: Experiment) -> Experiment:
@@ -265,8 +246,7 @@ def settings_of(wanted: Experiment) -> str:
         return " ".join(found)
     shared = [entry for entry in found if sets_both(entry.partition("=")[0], wanted.lora is not None)]
     named = [entry for entry in found if entry.removeprefix("interpolation.") not in shared or entry in shared]
-    for key in (entry.partition("=")[0] for entry in shared):
-        theirs = f"interpolation.{key}"
+    for theirs in (f"interpolation.{entry.partition('=')[0]}" for entry in shared):
         if not any(entry.startswith(f"{theirs}=") for entry in found):  # it keeps the frozen value
             named.append(f"{theirs}={attrgetter(theirs)(wanted)}")
     return " ".join(named)

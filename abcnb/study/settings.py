@@ -19,10 +19,10 @@ def sets_both(key: str, adapted: bool) -> bool:
 
 
 def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
-    """Apply `key=value` settings, keys with dots for nested configs, e.g. `training.steps=200`.
+    """Apply `key=value` settings; what cannot be is refused.
 
-    `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the two models share (the
-    seed, base, form and width; with LoRA all of `model`) is set for both by the plain key. What cannot be is refused.
+    `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the two models share (`sets_both`)
+    is set for both by the plain key.
     """
     content = asdict(experiment)
     for setting in settings:
@@ -72,14 +72,20 @@ def _parse(current: Any, text: str, key: str) -> Any:
         raise ValueError(f"expected {name} for {key}, got {text!r}") from None
 
 
-def differences(before: Any, after: Any, prefix: str = "") -> list[str]:
-    """The settings that make one experiment or config of another, labels left out."""
-    found = []
-    for part in fields(after):
-        old, new, name = getattr(before, part.name), getattr(after, part.name), f"{prefix}{part.name}"
-        if is_dataclass(new) and is_dataclass(old):
-            found += differences(old, new, f"{name}.")
-        elif new != old and part.name not in ("method", "preset"):
-            text = ",".join(map(str, new)) if isinstance(new, tuple) else str(new)
-            found.append(f"{name}={text}")
+def values(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Every single value of an experiment or config by the key that `--set` takes."""
+    found = {}
+    for part in fields(config):
+        value, key = getattr(config, part.name), f"{prefix}{part.name}"
+        found |= values(value, f"{key}.") if is_dataclass(value) else {key: value}
     return found
+
+
+def differences(before: Any, after: Any) -> list[str]:
+    """The settings that make one experiment or config of another, labels left out."""
+    old, labels = values(before), ("method", "preset")
+    return [
+        f"{key}={','.join(map(str, new)) if isinstance(new, tuple) else new}"
+        for key, new in values(after).items()
+        if (key not in old or new != old[key]) and key.rpartition(".")[2] not in labels
+    ]
