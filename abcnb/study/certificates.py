@@ -24,22 +24,19 @@ ATTEMPTS = 3  # at pruning, each with other inputs
 def certified(run: Run, pruned: bool = False, progress: bool = True) -> tuple[dict, str]:
     """Certify a run, or what is left of it when heads that it does not need are cut.
 
-    What can be cut depends on the inputs that decide it; of three attempts the first that holds counts, or else the
-    first.
+    What can be cut depends on the inputs that decide it: of `ATTEMPTS` the first that holds counts, or else the first.
 
     Returns:
         The row of certificates.csv, whose `outcome` is `correct`, or says what came instead, and a text for a reader.
     """
     e, whole, started = run.experiment, run.model(), time.monotonic()
-    first = found = None
+    attempts = []
     for seed in range(ATTEMPTS) if pruned else (None,):
-        found = _attempt(whole, e.data(), seed, progress)
-        first = first or found
-        if found[1]["outcome"] == CORRECT:
+        attempts.append(_attempt(whole, e.data(), seed, progress))
+        if attempts[-1][1]["outcome"] == CORRECT:
+            attempts = attempts[-1:]
             break
-    else:
-        found = first
-    model, values, text = found
+    model, values, text = attempts[0]
     seconds = round(time.monotonic() - started, 1)
     row = results.names(e) | {"run": e.digest, "pruned": int(pruned), "lines": len(heads_by_line(model))} | values
     row |= {"seconds": seconds, "hardware": hardware(pick_device("cpu")), "code": fingerprint(), "date": today()}
@@ -54,12 +51,12 @@ def _attempt(
     model: Transformer, data: TrainingData, seed: int | None, progress: bool
 ) -> tuple[Transformer, dict, str]:
     """What was certified, the columns that tell what came of it, and a text; a seed prunes first."""
-    values = {"windows": 0, "margin": 0.0, "rounding": 0.0}
     try:
         model = model if seed is None else prune(model, data, seed)
         found = certify(model, data, progress)
     except ValueError as error:
-        return model, values | {"outcome": f"refused: {error}"}, f"refused: {error}"
+        text = f"refused: {error}"
+        return model, {"windows": 0, "margin": 0.0, "rounding": 0.0, "outcome": text}, text
     values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
     return model, values | {"outcome": CORRECT if found.holds else str(found)}, str(found)
 
@@ -79,20 +76,19 @@ def read(reports: Path) -> pd.DataFrame:
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of certificates.csv for a reader, one for each method, task and architecture, whole and pruned."""
-    shown = []
-    rows = views.in_order(rows)
-    for (task, preset, method, settings, pruned), group in rows.groupby(
-        ["task", "preset", "method", "settings", "pruned"], sort=False
-    ):
-        right = group[group["outcome"] == CORRECT]
-        row = {"task": task, "architecture": architecture_of(task, preset)}
-        row |= {"method": " ".join(filter(None, [method, settings, "pruned" * pruned]))}
-        row |= {"right at every length": f"{len(right)} of {len(group)}", "lines": _range(right["lines"])}
-        row |= {"windows": _range(right["windows"]), "seconds": _range(right["seconds"].round().astype(int))}
-        row |= {"least margin": f"{right['margin'].min():.2f}" if len(right) else "–"}
-        others = group[group["outcome"] != CORRECT].groupby(group["outcome"].str.split(" ").str[0])["seed"]
-        row |= {"others": "; ".join(f"{kind.rstrip(':')}: {ranges(set(of))}" for kind, of in others) or "–"}
-        shown.append(row)
+    shown, names = [], ["task", "preset", "method", "settings", "pruned"]
+    for (task, preset, method, settings, pruned), group in views.in_order(rows).groupby(names, sort=False):
+        holds = group["outcome"] == CORRECT
+        right = group[holds]
+        others = group[~holds].groupby(group["outcome"].str.split(" ").str[0])["seed"]
+        shown.append(
+            {"task": task, "architecture": architecture_of(task, preset)}
+            | {"method": " ".join(filter(None, [method, settings, "pruned" * pruned]))}
+            | {"right at every length": f"{len(right)} of {len(group)}", "lines": _range(right["lines"])}
+            | {"windows": _range(right["windows"]), "seconds": _range(right["seconds"].round().astype(int))}
+            | {"least margin": f"{right['margin'].min():.2f}" if len(right) else "–"}
+            | {"others": "; ".join(f"{kind.rstrip(':')}: {ranges(set(of))}" for kind, of in others) or "–"}
+        )
     return pd.DataFrame(shown)
 
 

@@ -4,7 +4,6 @@ An engine starts a job, says which have ended, and can be stopped. It retries no
 does. A job that dies takes nothing with it but itself; its log says how far it is and why it ended.
 """
 
-import contextlib
 import multiprocessing
 import os
 import signal
@@ -12,6 +11,7 @@ import socket
 import threading
 import time
 import traceback
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -50,8 +50,8 @@ class Job:
         try:
             _ = results.learning_rows(run), results.line_rows(run)  # what is recorded beside them
             scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests]
-            usable = [(name, s) for name, s in scores if s and not (self.fresh and s.code != fingerprint())]
-            return [results.row(run, name, score) for name, score in usable]
+            known = [(name, s) for name, s in scores if s and (not self.fresh or s.code == fingerprint())]
+            return [results.row(run, name, score) for name, score in known]
         except (ValueError, KeyError, TypeError, AttributeError):
             return []  # a damaged file; working on the job says what is wrong with it
 
@@ -59,10 +59,8 @@ class Job:
         """Do it, on one thread; returns its rows of scores."""
         torch.set_num_threads(1)
         run, where = fit(self.experiment, self.runs, self.device, fresh=self.fresh), pick_device(self.device)
-        return [
-            results.row(run, name, run.evaluate(length, count, name, where, self.fresh))
-            for name, length, count in self.tests
-        ]
+        scores = [(name, run.evaluate(n, count, name, where, self.fresh)) for name, n, count in self.tests]
+        return [results.row(run, name, score) for name, score in scores]
 
 
 @dataclass(frozen=True)
@@ -77,18 +75,14 @@ class Ended:
 def _logged(job: Job) -> list[dict]:
     """Work on a job with its output and a traceback in its log."""
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        job.log.open("a", buffering=1, encoding="utf-8") as log,
-        contextlib.redirect_stdout(log),
-        contextlib.redirect_stderr(log),
-    ):
-        print(f"{time.strftime('%F %T')} started on {socket.gethostname()}, process {os.getpid()}", file=log)
+    with job.log.open("a", buffering=1, encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+        print(f"{time.strftime('%F %T')} started on {socket.gethostname()}, process {os.getpid()}")
         try:
             rows = job.work()
         except BaseException:
-            traceback.print_exc(file=log)
+            traceback.print_exc()
             raise
-        print(f"{time.strftime('%F %T')} finished", file=log)
+        print(f"{time.strftime('%F %T')} finished")
     return rows
 
 
@@ -103,10 +97,10 @@ def _process(job: Job, connection: Connection) -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
-        message = _logged(job)
+        rows, problem = _logged(job), ""
     except Exception as error:
-        message = _problem(error)
-    connection.send(message)
+        rows, problem = None, _problem(error)
+    connection.send((rows, problem))
 
 
 class LocalEngine:
@@ -136,13 +130,13 @@ class LocalEngine:
         for connection in wait(list(self._running), seconds):
             job, process = self._running.pop(connection)
             try:
-                message = connection.recv()
+                end = Ended(job, *connection.recv())
+                process.join()
             except (EOFError, OSError):  # it died, perhaps in the middle of a message
                 process.join()
-                message = f"its process ended with exit code {process.exitcode}"
-            process.join()
+                end = Ended(job, None, f"its process ended with exit code {process.exitcode}")
             connection.close()
-            found.append(Ended(job, message) if isinstance(message, list) else Ended(job, None, message))
+            found.append(end)
         return found
 
     def stop(self) -> None:
@@ -155,7 +149,7 @@ class LocalEngine:
 
 
 class RayEngine:
-    """Tasks of a Ray cluster.
+    """Tasks of a Ray cluster; a ValueError where there is none, or no room in it.
 
     Args:
         address: of a running cluster, as `ray start --head` prints it, or `auto`; empty starts one of this machine.
@@ -227,9 +221,10 @@ def room(resources: dict[str, float], gpu_share: float) -> int:
     return min(cpus, int(resources.get("GPU", 0)) * int(1 / gpu_share)) if gpu_share else cpus
 
 
-def open_engine(
-    name: str = "local", workers: int = 0, address: str = "", gpu_share: float = 0.0
-) -> LocalEngine | RayEngine:
+Engine = LocalEngine | RayEngine
+
+
+def open_engine(name: str = "local", workers: int = 0, address: str = "", gpu_share: float = 0.0) -> Engine:
     """An engine by its name; `workers` 0 is two processes, or all that the cluster has room for."""
     if name == "ray":
         return RayEngine(address, workers, gpu_share)

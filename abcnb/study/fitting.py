@@ -19,24 +19,13 @@ from abcnb.lines.calibration import calibrate_attention
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.training import CHECKPOINT
+from abcnb.study import runs as run_files
 from abcnb.study.experiments import FOUND, Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
-from abcnb.study.runs import (
-    ATTENTION,
-    CONFIG,
-    LINE_FILES,
-    METRICS,
-    WEIGHTS,
-    Run,
-    code_of,
-    content_hash,
-    is_finished,
-    run_of,
-    today,
-    write_json,
-)
+from abcnb.study.runs import Run
 
 BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
+Listener = Callable[[int, float], None]
 INTERPOLATED = 99.0  # percent exact match in validation from which a plain model's lines can be relied on
 
 
@@ -45,81 +34,73 @@ def fit(
     runs: Path | str,
     device: str = "auto",
     progress: bool = True,
-    listener: Callable[[int, float], None] | None = None,
+    listener: Listener | None = None,
     fresh: bool = False,
 ) -> Run:
     """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
 
-    If two processes ask for the same run, one trains it and the other waits.
+    If two processes ask for the same run, one trains it and the other waits. A device that is not there, and a stored
+    run that is damaged or another experiment's, are refused.
 
     Args:
         experiment: what to train; ABC first fits the experiment it calibrates.
         runs: the folder of all runs.
         device: `auto`, `cpu` or `cuda`.
         progress: show progress bars.
-        listener: called a few times a second with the number of steps done since its last call and the last loss;
-            what it raises stops the training, which leaves a checkpoint. While another process works on the run, it is
-            called with 0 and NaN.
+        listener: called a few times a second with the number of steps done since its last call and the last loss, or
+            with 0 and NaN while another process works on the run; what it raises stops the training, which leaves a
+            checkpoint.
         fresh: set aside a run that other code trained, and train it anew.
-
-    A device that is not there, and a stored run that is damaged or another experiment's, are refused.
     """
     where, runs = pick_device(device), Path(runs)
     check_writable(runs)
     folder = runs / experiment.digest
     folder.mkdir(exist_ok=True)
     with _alone(FileLock(runs / f".{experiment.digest}.lock"), folder, listener):
-        if is_finished(folder):
+        if run_files.is_finished(folder):
             _drop_checkpoint(folder)
             if not fresh or is_usable(experiment, runs, fresh):
-                return run_of(experiment, folder)
+                return run_files.run_of(experiment, folder)
             _set_aside(folder)
         check_writable(folder)
         first = experiment.interpolation
         base = fit(first, runs, device, progress, listener, fresh) if first else None
         code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
-        write_json(folder / CONFIG, asdict(experiment))
+        run_files.write_json(folder / run_files.CONFIG, asdict(experiment))
         if experiment.bias in FOUND and not (folder / CHECKPOINT).exists():
             _calibrate_into(folder, experiment, base, where)
         run = Run(folder, experiment)
         label = f"{experiment.task} {experiment.method} seed {experiment.seed}"
         watch = {"folder": folder, "owner": experiment.digest, "label": label, "progress": progress}
         watch |= {"on_step": _steps_since(listener), "training": experiment.training, "seed": experiment.seed}
-        data, biases = experiment.data(where), run.biases()
         if experiment.lora:
-            model = pipeline.adapt(data, base.model(), experiment.lora, **watch)
+            model = pipeline.adapt(experiment.data(where), base.model(), experiment.lora, **watch)
         else:
-            model = pipeline.retrain(data, biases, experiment.model, **watch)
+            model = pipeline.retrain(experiment.data(where), run.biases(), experiment.model, **watch)
         weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-        write_atomically(folder / WEIGHTS, lambda name: save_file(weights, name))
+        write_atomically(folder / run_files.WEIGHTS, lambda name: save_file(weights, name))
         metrics = {
-            "history": model.history,
-            "steps": model.history[-1]["step"],
-            "seconds": model.history[-1]["seconds"],
+            "history": model.history, "steps": model.history[-1]["step"], "seconds": model.history[-1]["seconds"],
             "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "device": where.type,
-            "hardware": hardware(where),
+            "device": where.type, "hardware": hardware(where),
             "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
-            "code": code,
-            "date": today(),
-            "content": content_hash(folder, experiment),
-        }
-        write_json(folder / METRICS, metrics)
+            "code": code, "date": run_files.today(), "content": run_files.content_hash(folder, experiment),
+        }  # fmt: skip
+        run_files.write_json(folder / run_files.METRICS, metrics)
         _drop_checkpoint(folder)
     return run
 
 
 @contextmanager
-def _alone(lock: FileLock, folder: Path, listener: Callable[[int, float], None] | None) -> Iterator[None]:
+def _alone(lock: FileLock, folder: Path, listener: Listener | None) -> Iterator[None]:
     """Hold a run's lock; a wait for another process is said, and can be stopped by the listener."""
-    said = False
-    while not lock.is_locked:
+    for attempt in count():
         try:
             lock.acquire(timeout=1)
+            break
         except Timeout:
-            if not said:
+            if not attempt:
                 print(f"Note: another process works on {folder}; this one waits for it", file=sys.stderr)
-            said = True
             if listener:
                 listener(0, math.nan)
     try:
@@ -130,8 +111,8 @@ def _alone(lock: FileLock, folder: Path, listener: Callable[[int, float], None] 
 
 def _drop_checkpoint(folder: Path) -> None:
     """Remove a finished run's checkpoint, which a kill may have left."""
-    (folder / CHECKPOINT).unlink(missing_ok=True)
-    (folder / BEGUN).unlink(missing_ok=True)
+    for name in (CHECKPOINT, BEGUN):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _begin(folder: Path, code: str, fresh: bool) -> str:
@@ -149,12 +130,12 @@ def _begin(folder: Path, code: str, fresh: bool) -> str:
 
 def _set_aside(folder: Path) -> None:
     """Move a run out of the way, under a name that says which code trained it."""
-    superseded, name = folder.parent / "superseded", f"{folder.name}-{code_of(folder)}"
+    superseded, name = folder.parent / "superseded", f"{folder.name}-{run_files.code_of(folder)}"
     superseded.mkdir(exist_ok=True)
     folder.rename(next(free for n in count(1) if not (free := superseded / f"{name}-{n}").exists()))
 
 
-def _steps_since(listener: Callable[[int, float], None] | None) -> Callable[[int, float], None] | None:
+def _steps_since(listener: Listener | None) -> Listener | None:
     """A listener for one training that passes on how many steps were done since it last heard, and the loss."""
     heard = 0
 
@@ -169,7 +150,7 @@ def _steps_since(listener: Callable[[int, float], None] | None) -> Callable[[int
 def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:
     """Whether `fit` would return a stored run; with `fresh`, only one trained by this code counts."""
     folder = runs / experiment.digest
-    return is_finished(folder) and (not fresh or is_current(code_of(folder)))
+    return run_files.is_finished(folder) and (not fresh or is_current(run_files.code_of(folder)))
 
 
 def steps_to_do(experiment: Experiment, runs: Path) -> int:
@@ -195,11 +176,11 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
     tensors = {f"{shape.name}.self": shape.self_attention for shape in attention}
     if not plain.in_one_stream:
         tensors |= {f"{shape.name}.cross": shape.cross_attention for shape in attention}
-    write_atomically(folder / ATTENTION, lambda name: save_file(tensors, name))
+    write_atomically(folder / run_files.ATTENTION, lambda name: save_file(tensors, name))
     if experiment.algorithm1:
         biases = calibrate_matrices(*attention, experiment.algorithm1)
     else:
         searched = [experiment.searched(shape) for shape in attention]
         biases = calibrate_attention(searched, experiment.tau).biases(experiment.model.heads)
-    for file, (bias,) in zip(LINE_FILES, filter(None, biases), strict=False):
+    for file, (bias,) in zip(run_files.LINE_FILES, filter(None, biases), strict=False):
         write_atomically(folder / file, bias.save)

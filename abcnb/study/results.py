@@ -25,19 +25,21 @@ from abcnb.study.methods import settings_of
 from abcnb.study.runs import ATTENTION, Run, Test
 from abcnb.tasks.testsets import sample_count
 
+NAMES = ["task", "method", "preset", "seed", "settings"]
 COLUMNS = [
     "task", "method", "preset", "seed", "test_set", "length", "samples", "correct", "wrong_digits",
     "train_steps", "train_seconds", "device",
     "position", "train_width", "train_numbers", "form", "digits", "parameters", "hardware", "run",
     "settings", "train_flops", "code", "date", "worst_kind", "worst_percent",
 ]  # fmt: skip
-NAMES = ["task", "method", "preset", "seed", "settings"]
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
-LEARNING_COLUMNS = [*NAMES, "run", *LEARNED, "code", "date"]
 TEXTS = dict.fromkeys(  # all other columns are numbers
     ("task", "method", "preset", "test_set", "device", "position", "train_numbers", "form", "hardware", "run",
      "settings", "code", "date", "worst_kind", "worst_percent", "outcome", "attention", "kind", "line"), str,
 )  # fmt: skip
+
+
+Wanted = Mapping[Experiment, Sequence[Test]]  # experiments, each with its evaluations
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,9 @@ class Content:
 
 
 SCORES = Content(COLUMNS, [*NAMES, "test_set", "length"])
-VALIDATIONS = Content(LEARNING_COLUMNS, [*NAMES, "step"])
-FOUND_LINES = Content(
-    [*NAMES, "run", "attention", "kind", "line", "share", "layer", "head", "code", "date"],
-    [*NAMES, "attention", "kind", "line"],
-)
+VALIDATIONS = Content([*NAMES, "run", *LEARNED, "code", "date"], [*NAMES, "step"])
+FOUND = ["attention", "kind", "line", "share", "layer", "head"]
+FOUND_LINES = Content([*NAMES, "run", *FOUND, "code", "date"], [*NAMES, "attention", "kind", "line"])
 CERTIFIED = ["pruned", "lines", "windows", "margin", "rounding", "outcome", "seconds", "hardware", "code", "date"]
 CERTIFICATES = Content([*NAMES, "run", *CERTIFIED], [*NAMES, "pruned"])
 CORRECT = "correct"  # the outcome of a certificate that holds
@@ -70,24 +70,21 @@ def beside(scores: Path) -> dict[Path, Content]:
 def row(run: Run, test_set: str, score: Score) -> dict:
     """One row of accuracy.csv.
 
-    `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest; `settings` is what
-    differs from the method's frozen configuration, as for `--set`, and empty where nothing does; `train_flops`
-    are counted from the sizes, the interpolating model's included; `code` is the fingerprint of the code that trained
-    and measured, `date` the day of the measurement (of rows from before there were dates, the day they were
-    committed); `worst_kind` and `worst_percent`, of a test set with several kinds, are empty where not known.
+    `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest; `settings` is what differs
+    from the method's frozen configuration, as for `--set`; `train_flops` are counted from the sizes, the interpolating
+    model's included; `code` is of the code that trained and measured, `date` the day of the measurement (of rows from
+    before there were dates, the day they were committed); `worst_kind` and `worst_percent` are empty where not known.
     """
     e, metrics = run.experiment, run.metrics
-    counted = ("length", "samples", "correct", "wrong_digits", "digits", "code", "date", "worst_kind")
-    found = names(e) | {"test_set": test_set} | {name: getattr(score, name) for name in counted}
-    found |= {"worst_percent": "" if score.worst_percent is None else str(score.worst_percent)}
+    found = metrics | vars(e) | vars(score) | names(e) | {"test_set": test_set}
+    found |= {"train_steps": metrics["steps"], "train_seconds": metrics["seconds"]}
     found |= {
-        "train_steps": metrics["steps"],
-        "train_seconds": metrics["seconds"],
+        "run": e.digest,
         "train_flops": training_flops(e),
+        "position": e.model.position,
+        "train_width": e.train_width,
     }
-    found |= {name: metrics[name] for name in ("device", "hardware", "parameters")}
-    found |= {"run": e.digest, "position": e.model.position, "form": e.form}
-    found |= {"train_width": e.train_width, "train_numbers": e.train_numbers}
+    found |= {"worst_percent": "" if score.worst_percent is None else str(score.worst_percent)}
     return {column: found[column] for column in COLUMNS}
 
 
@@ -103,21 +100,25 @@ def score_of(row: Any) -> Score:
     return Score(*counts, row.code, row.date, row.worst_kind, worst)
 
 
+def _known(run: Run) -> dict:
+    return names(run.experiment) | {
+        "run": run.experiment.digest,
+        "code": run.code,
+        "date": run.metrics.get("date", ""),
+    }
+
+
 def learning_rows(run: Run) -> list[dict]:
     """The rows of learning.csv: every validation of a run."""
-    known = {"run": run.experiment.digest, "code": run.code, "date": run.metrics.get("date", "")}
-    return [
-        names(run.experiment) | known | {key: record[key] for key in LEARNED} for record in run.metrics["history"]
-    ]
+    return [_known(run) | {key: record[key] for key in LEARNED} for record in run.metrics["history"]]
 
 
 def line_rows(run: Run) -> list[dict]:
     """The rows of lines.csv: the lines that the rule found for a run; none where it keeps no attention."""
     if run.experiment.bias not in RULE or not (run.folder / ATTENTION).exists():
         return []
-    known = {"run": run.experiment.digest, "code": run.code, "date": run.metrics.get("date", "")}
-    found = run.calibration().table.rename(columns={"step": "kind"}).round({"share": 4}).to_dict("records")
-    return [names(run.experiment) | known | line for line in found]
+    found = run.calibration().table.rename(columns={"step": "kind"}).round({"share": 4})
+    return [_known(run) | line for line in found.to_dict("records")]
 
 
 def read(file: Path, content: Content = SCORES) -> pd.DataFrame:
@@ -165,21 +166,13 @@ def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
         write_atomically(file, lambda name: table.to_csv(name, index=False))
 
 
-def unmeasured(
-    table: pd.DataFrame, wanted: Mapping[Experiment, Sequence[Test]]
-) -> dict[Experiment, Sequence[Test]]:
-    """The experiments that lack a row of one of their tests, or have one of fewer samples.
-
-    With each come all its tests.
-    """
+def unmeasured(table: pd.DataFrame, wanted: Wanted) -> Wanted:
+    """The experiments, each with all its tests, that lack a row of one of them, or have one of fewer samples."""
     rows = table[["run", "method", "preset", "test_set", "length", "samples"]].itertuples(index=False)
     known = {tuple(row[:-1]): row.samples for row in rows}
 
-    def lacks_one(e: Experiment) -> bool:
-        name, task = (e.digest, e.method, e.preset), e.get_task()
-        return any(
-            known.get((*name, test_set, length), 0) < sample_count(task, length, samples, test_set)
-            for test_set, length, samples in wanted[e]
-        )
+    def is_measured(e: Experiment, test_set: str, length: int, samples: int) -> bool:
+        have = known.get((e.digest, e.method, e.preset, test_set, length), 0)
+        return have >= sample_count(e.get_task(), length, samples, test_set)
 
-    return {e: tests for e, tests in wanted.items() if lacks_one(e)}
+    return {e: tests for e, tests in wanted.items() if not all(is_measured(e, *test) for test in tests)}

@@ -1,6 +1,4 @@
-"""The run of an experiment: the folder that a trained model leaves, read and evaluated (`fitting` trains it).
-
-An experiment asked for twice is trained once. Its run lives in `runs/<digest>/`:
+"""The run of an experiment: the folder `runs/<digest>/` that a trained model leaves (`fitting` trains it).
 
     config.json          the experiment
     weights.safetensors  the trained model
@@ -46,21 +44,18 @@ RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever t
 CONFIG, METRICS, WEIGHTS, EVALUATIONS = "config.json", "metrics.json", "weights.safetensors", "evaluations.json"
 ATTENTION, LINE_FILES = "attention.safetensors", ("self-0.json", "cross-0.json")
 Test = tuple[str, int, int]  # an evaluation: test set, length in digits, samples
-
-
-def new_model(experiment: Experiment, biases: Biases, adapted: dict | None = None) -> Transformer:
-    """A freshly initialized model of an experiment. `adapted`: the weights that LoRA freezes."""
-    e = experiment
-    return pipeline.new_model(e.get_task(), e.model, e.seed, biases, adapted, e.lora)
-
-
 # Biases that are ALiBi over cross-attention too, and what it takes the distance of a source column from.
 CROSS_DISTANCE_OF = {"alibi-cross": "left", "alibi-places": "places"}
 
 
-def written_biases(experiment: Experiment) -> Biases:
+def new_model(e: Experiment, biases: Biases, adapted: dict | None = None) -> Transformer:
+    """A freshly initialized model of an experiment. `adapted`: the weights that LoRA freezes."""
+    return pipeline.new_model(e.get_task(), e.model, e.seed, biases, adapted, e.lora)
+
+
+def written_biases(e: Experiment) -> Biases:
     """The biases of every method but those that read them off attention."""
-    e, heads = experiment, experiment.model.heads
+    heads = e.model.heads
     if e.bias == "alibi":
         return Biases((ALiBi(heads),))
     if e.bias in CROSS_DISTANCE_OF:
@@ -78,9 +73,9 @@ def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> l
     return [(name, length, size) for length in lengths for name, size in sizes if size]
 
 
-def check_lengths(experiment: Experiment, lengths: Sequence[int], samples: int, test_set: str = "random") -> None:
+def check_lengths(e: Experiment, lengths: Sequence[int], samples: int, test_set: str = "random") -> None:
     """Refuse, before anything is trained or drawn, tests that cannot be run."""
-    e, task = experiment, experiment.get_task()
+    task = e.get_task()
     along_lines = e.bias in LINES and not e.model.encoder_layers and SCHEMES[e.model.position].absolute
     for length in lengths:
         check_request(task, length, samples, test_set)
@@ -123,11 +118,11 @@ class Run:
         task, found = plain.get_task(), []
         try:
             tensors = load_file(file)
-            for name in [name.removesuffix(".self") for name in tensors if name.endswith(".self")]:
+            for name in (name.removesuffix(".self") for name in tensors if name.endswith(".self")):
                 shape = tuple(map(int, name.split("x")))
-                stream = task.stream(shape if task.in_rows else shape[0], plain.form)
+                stream = plain.stream_of(task.stream(shape if task.in_rows else shape[0], plain.form))
                 crossing = [] if plain.in_one_stream else [tensors[f"{name}.cross"]]
-                average = AveragedAttention(plain.stream_of(stream), tensors[f"{name}.self"], *crossing)
+                average = AveragedAttention(stream, tensors[f"{name}.self"], *crossing)
                 found.append(self.experiment.searched(average))
         except (OSError, SafetensorError, ValueError, KeyError) as error:
             reason = str(error).splitlines()[0]
@@ -163,16 +158,12 @@ class Run:
         device: str | torch.device = "cpu",
         fresh: bool = False,
     ) -> Score:
-        """Exact match at one length, as of `abcnb.evaluate`; measured once and then remembered in the run's folder.
-
-        With `fresh`, what other code than this measured is measured again.
-        """
+        """Exact match, as of `abcnb.evaluate`, remembered in the folder; `fresh` measures again what other code did."""
         known = self.known_score(length, samples, test_set)
         content, code = self.metrics["content"], joint(self.code, fingerprint())
         if known and (not fresh or known.code == code or is_current(known.code)):
             return known
-        model, data = self.model(device), self.experiment.data()
-        (measured,) = pipeline.evaluate(model, data, [length], samples, test_set)
+        (measured,) = pipeline.evaluate(self.model(device), self.experiment.data(), length, samples, test_set)
         measured = replace(measured, code=code, date=today())
         try:
             with FileLock(self.folder / ".lock"):
@@ -190,9 +181,8 @@ class Run:
             return {}
         try:
             known = json.loads(file.read_text())
-            if known.pop("content") != self.metrics["content"]:
-                return {}
-            return {key: _score(content) for key, content in known.items()}
+            same = known.pop("content") == self.metrics["content"]
+            return {key: _score(content) for key, content in known.items()} if same else {}
         except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
             raise ValueError(
                 f"expected scores as JSON in {file}, got: {error}; delete it to measure again"

@@ -6,7 +6,6 @@ their last checkpoint. A job that fails is tried once more and then listed with 
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -14,11 +13,11 @@ from tqdm import tqdm
 from abcnb.machine.files import check_writable
 from abcnb.model.evaluation import percent
 from abcnb.study import results
-from abcnb.study.engines import Ended, Job, LocalEngine, RayEngine
+from abcnb.study.engines import Ended, Engine, Job
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import is_usable
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import Run, Test, check_lengths
+from abcnb.study.runs import Run, check_lengths
 
 ATTEMPTS = 2
 
@@ -29,18 +28,12 @@ def name_of(e: Experiment) -> str:
 
 
 def run_all(
-    wanted: Mapping[Experiment, Sequence[Test]],
-    runs: Path,
-    csv: Path,
-    engine: LocalEngine | RayEngine,
-    device: str = "auto",
-    fresh: bool = False,
+    wanted: results.Wanted, runs: Path, csv: Path, engine: Engine, device: str = "auto", fresh: bool = False
 ) -> list[str]:
     """Fit and evaluate experiments; returns one line for each that failed twice.
 
     Args:
-        wanted: the experiments, each with its evaluations; one that another builds on is
-            done before that other starts.
+        wanted: one that another builds on is done before that other starts.
         runs, csv: where runs and scores go; validations and lines go into files beside it (`results.beside`).
         engine: what runs them; stopped at the end.
         device: `auto`, `cpu` or `cuda`.
@@ -53,16 +46,12 @@ def run_all(
             check_lengths(e, [length], samples, test_set)
     jobs = [Job(e, runs, tuple(tests), device, fresh) for e, tests in wanted.items()]
     attempts: Counter[Job] = Counter()
-    running: list[Job] = []
-    failures: list[str] = []
-    failed: set[str] = set()
+    running, failures, failed = [], [], set()
     try:
         check_writable(csv.parent)  # what cannot take the results is refused before there are any
-        results.read(csv)
-        for file, content in results.beside(csv).items():
+        for file, content in ({csv: results.SCORES} | results.beside(csv)).items():
             results.read(file, content)
-        measured = {job: job.known() for job in jobs}
-        known = {job: rows for job, rows in measured.items() if len(rows) == len(job.tests)}
+        known = {job: rows for job in jobs if len(rows := job.known()) == len(job.tests)}
         if known:
             _record(csv, known)
         waiting = [job for job in jobs if job not in known]
@@ -95,16 +84,12 @@ def run_all(
                         tqdm.write(f"{name_of(end.job.experiment)}: {end.problem}; once more", sys.stderr)
                         waiting.insert(0, end.job)
                         continue
-                    if end.rows is None and not _is_trained(end.job, end.job.experiment):
+                    if end.rows is None and not is_usable(end.job.experiment, runs, fresh):
                         failed.add(end.job.experiment.digest)
                     over(end)
     finally:
         engine.stop()
     return failures
-
-
-def _is_trained(job: Job, experiment: Experiment) -> bool:
-    return is_usable(experiment, job.runs, job.fresh)
 
 
 def _next(waiting: list[Job], running: list[Job]) -> Job | None:
@@ -114,9 +99,9 @@ def _next(waiting: list[Job], running: list[Job]) -> Job | None:
     to_come = {job.experiment.digest for job in waiting} | in_hand
     for job in waiting:
         base = job.experiment.interpolation
-        if job.experiment.digest in in_hand and not _is_trained(job, job.experiment):
+        if job.experiment.digest in in_hand and not is_usable(job.experiment, job.runs, job.fresh):
             continue
-        if base is None or base.digest not in to_come or _is_trained(job, base):
+        if base is None or base.digest not in to_come or is_usable(base, job.runs, job.fresh):
             return job
     return None
 
@@ -124,9 +109,8 @@ def _next(waiting: list[Job], running: list[Job]) -> Job | None:
 def _record(csv: Path, measured: dict[Job, list[dict]]) -> None:
     results.record(csv, [row for rows in measured.values() for row in rows])
     runs = [Run(job.runs / job.experiment.digest, job.experiment) for job in measured]
-    for (file, content), rows_of in zip(
-        results.beside(csv).items(), (results.learning_rows, results.line_rows), strict=True
-    ):
+    parts = zip(results.beside(csv).items(), (results.learning_rows, results.line_rows), strict=True)
+    for (file, content), rows_of in parts:
         if rows := [row for run in runs for row in rows_of(run)]:
             results.record(file, rows, content)
 

@@ -19,23 +19,12 @@ from safetensors.torch import load_file, save_file
 from abcnb.machine.devices import pick_device
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.evaluation import Score
-from abcnb.study import results
+from abcnb.study import results, runs
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
 from abcnb.study.fitting import fit, is_usable
 from abcnb.study.methods import settings_of
-from abcnb.study.runs import (
-    ATTENTION,
-    CONFIG,
-    EVALUATIONS,
-    METRICS,
-    RUNS,
-    WEIGHTS,
-    Run,
-    content_hash,
-    is_finished,
-    run_of,
-)  # fmt: skip
+from abcnb.study.runs import RUNS, Run, is_finished
 from abcnb.tasks.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
@@ -48,17 +37,18 @@ def commit_run(run: Run, models: Path) -> Path:
     Its scores stay behind: those of the full weights are in accuracy.csv. A run whose averaged attention is damaged
     is refused. Where the folder cannot be written, nothing is left of it.
     """
-    if (run.folder / ATTENTION).exists():
+    if (run.folder / runs.ATTENTION).exists():
         run.attention()  # refuses a damaged one
     check_writable(models)
     target, temporary = models / run.experiment.digest, models / f".{run.experiment.digest}"
     shutil.rmtree(temporary, ignore_errors=True)
+    left = shutil.ignore_patterns(runs.EVALUATIONS, runs.WEIGHTS, ".*")
     try:
-        shutil.copytree(run.folder, temporary, ignore=shutil.ignore_patterns(EVALUATIONS, WEIGHTS, ".*"))
-        halved = {name: value.half() for name, value in load_file(run.folder / WEIGHTS).items()}
-        write_atomically(temporary / WEIGHTS, lambda name: save_file(halved, name))
-        known = {"content": content_hash(temporary, run.experiment)}
-        (temporary / METRICS).write_text(json.dumps(run.metrics | known, indent=1))
+        shutil.copytree(run.folder, temporary, ignore=left)
+        halved = {name: value.half() for name, value in load_file(run.folder / runs.WEIGHTS).items()}
+        write_atomically(temporary / runs.WEIGHTS, lambda name: save_file(halved, name))
+        known = {"content": runs.content_hash(temporary, run.experiment)}
+        (temporary / runs.METRICS).write_text(json.dumps(run.metrics | known, indent=1))
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
     finally:
@@ -70,10 +60,10 @@ def _copied(committed: Path, folder: Path) -> Path:
     """A committed run's copy as it is now, so that what is evaluated is remembered outside of what is committed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f".{folder.name}.lock")):
-        pairs = [(committed / name, folder / name) for name in (CONFIG, METRICS)]
+        pairs = [(committed / name, folder / name) for name in (runs.CONFIG, runs.METRICS)]
         if any(not kept.is_file() or kept.read_bytes() != wanted.read_bytes() for wanted, kept in pairs):
             shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(committed, folder, ignore=shutil.ignore_patterns(METRICS))
+            shutil.copytree(committed, folder, ignore=shutil.ignore_patterns(runs.METRICS))
             shutil.copy(*pairs[-1])  # last: a folder without it is unfinished
     return folder
 
@@ -100,8 +90,7 @@ class Store:
     def run(self, experiment: Experiment) -> Run:
         """The trained model: from `runs`, else a committed one, else trained now.
 
-        A committed one has rounded weights. It is kept apart, so that nothing is trained or measured for the
-        tables from it.
+        A committed one, of rounded weights, is kept apart: nothing is trained or measured for the tables from it.
         """
         folder = (self.reports or Path()) / "models" / experiment.digest
         if not self.reports or is_finished(self.runs / experiment.digest) or not is_finished(folder):
@@ -109,7 +98,7 @@ class Store:
         else:
             with contextlib.suppress(OSError):  # where nothing can be written, nothing is remembered
                 folder = _copied(folder, self.runs / ROUNDED / experiment.digest)
-            run = run_of(experiment, folder)
+            run = runs.run_of(experiment, folder)
         self._say({run.code})
         return run
 
@@ -153,8 +142,8 @@ class Store:
             metrics = self.run(experiment).metrics
             return {name: metrics[name] for name in ("parameters", "steps", "seconds")}
         self._say(set(rows["code"]))
-        names = {"parameters": "parameters", "train_steps": "steps", "train_seconds": "seconds"}
-        return rows.rename(columns=names)[list(names.values())].iloc[:1].to_dict("records")[0]
+        rows = rows.rename(columns={"train_steps": "steps", "train_seconds": "seconds"})
+        return rows[["parameters", "steps", "seconds"]].to_dict("records")[0]
 
     def scores(
         self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000, test_set: str = "random"
@@ -166,8 +155,8 @@ class Store:
         for length in lengths:
             score = known.get(length)
             if score is None or score.samples != sample_count(experiment.get_task(), length, samples, test_set):
-                run, where = self.run(experiment), pick_device(self.device)
-                score = run.evaluate(length, samples, test_set, where, not self.reports)
+                where, fresh = pick_device(self.device), not self.reports
+                score = self.run(experiment).evaluate(length, samples, test_set, where, fresh)
             found.append(score)
         self._say({score.code for score in found})
         return found
@@ -180,10 +169,9 @@ class Store:
         test_set: str = "random",
         names: Sequence[str] = (),
     ) -> pd.DataFrame:
-        """`scores` of many experiments: one row per experiment and length.
+        """`scores` of many experiments: one row per experiment (its method, or one of `names`) and length.
 
-        The columns are task, method (or the experiments' `names` instead), seed, settings, length, samples, correct,
-        exact_match, low and high (percent, 95% Wilson interval), and digit_error_rate.
+        exact_match, low and high (its 95% Wilson interval) are in percent.
         """
         names = names or [e.method for e in experiments]
         rows = [

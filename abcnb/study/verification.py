@@ -26,8 +26,7 @@ TOLERANCE = 5e-4
 def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> tuple[int, list[str]]:
     """Evaluate every committed model with this code and compare with its committed rows; `tell` gets a line for each.
 
-    Returns:
-        How many rows agree, and a line for each that does not.
+    Returns how many rows agree, and a line for each that does not.
     """
     if not (reports / "models").is_dir():
         raise ValueError(f"expected committed models in {reports / 'models'}, got no such folder")
@@ -61,8 +60,9 @@ def stamp_rows(reports: Path) -> int:
     code, count = fingerprint(), 0
     for name in FILES:
         scores = reports / "results" / f"{name}.csv"
-        files = {scores: results.SCORES} | results.beside(scores)
-        for file, content in ((file, content) for file, content in files.items() if file.exists()):
+        for file, content in ({scores: results.SCORES} | results.beside(scores)).items():
+            if not file.exists():
+                continue
             with results.locked(file):
                 table = results.read(file, content).assign(code=code)
                 write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
