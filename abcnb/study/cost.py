@@ -8,36 +8,32 @@ gradients, so there it costs as much as the forward pass. Heads with one line ea
 from abcnb.study.experiments import RULE, Experiment
 
 
-def forward_flops(experiment: Experiment, width: int = 0) -> int:
+def forward_flops(e: Experiment, width: int = 0) -> int:
     """Operations of one sample's forward pass at a width; 0 is the largest input that it is trained on.
 
     Training on inputs of several sizes takes fewer: the largest counts for all of them.
     """
-    task, model = experiment.get_task(), experiment.model
-    stream = experiment.stream_of(task.stream(width, experiment.form)) if width else experiment.stream
-    rows, columns = len(stream), stream.source
-    tokens = task.stream_vocabulary_size if experiment.in_one_stream else task.vocabulary_size
-    d, d_ff = model.d_model, model.d_ff
+    task, model = e.get_task(), e.model
+    stream = e.stream_of(task.stream(width, e.form)) if width else e.stream
+    rows, columns, d = len(stream), stream.source, model.d_model
 
-    def attention(
-        queries: int, keys: int, relative: bool = False, adapted: bool = False, gathers: bool = False
-    ) -> int:
+    def attention(queries: int, keys: int, relative: bool, adapted: bool = False, gathers: bool = False) -> int:
         if gathers:
             return 2 * (queries + keys) * d * d  # output and value
         projections = 2 * queries * d * d + 2 * keys * d * d  # query and output; key and value
         distances = queries * d * (2 * model.relative_clip + 1) if relative else 0
-        adapters = 2 * (queries + keys) * d * experiment.lora.rank if adapted else 0
+        adapters = 2 * (queries + keys) * d * e.lora.rank if adapted else 0
         return 2 * (projections + distances + adapters + 2 * queries * keys * d)
 
     in_self, in_cross = model.position in ("relative", "relative-self"), model.position == "relative"
-    adapted = experiment.lora is not None
-    gathers = experiment.bias in ("by-hand", *RULE)
-    encoder = attention(columns, columns, in_self) + 4 * columns * d * d_ff
-    decoder = attention(rows, rows, in_self, adapted, gathers)
-    if not experiment.in_one_stream:
-        decoder += attention(rows, columns, in_cross, adapted, gathers)
-    head = 2 * stream.rows * d * tokens
-    return model.encoder_layers * encoder + model.decoder_layers * (decoder + 4 * rows * d * d_ff) + head
+    how = e.lora is not None, e.bias in ("by-hand", *RULE)
+    feed_forward = 4 * d * model.d_ff
+    encoder = attention(columns, columns, in_self) + columns * feed_forward
+    decoder = attention(rows, rows, in_self, *how) + rows * feed_forward
+    if not e.in_one_stream:
+        decoder += attention(rows, columns, in_cross, *how)
+    tokens = task.stream_vocabulary_size if e.in_one_stream else task.vocabulary_size
+    return model.encoder_layers * encoder + model.decoder_layers * decoder + 2 * stream.rows * d * tokens
 
 
 def training_flops(experiment: Experiment) -> int:

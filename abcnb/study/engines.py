@@ -15,7 +15,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -63,8 +63,7 @@ class Job:
         return [results.row(run, name, score) for name, score in scores]
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """A job that is over: with its rows, or with what went wrong in one line."""
 
     job: Job
@@ -72,22 +71,25 @@ class Ended:
     problem: str = ""
 
 
-def _logged(job: Job) -> list[dict]:
-    """Work on a job with its output and a traceback in its log."""
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("a", buffering=1, encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
-        print(f"{time.strftime('%F %T')} started on {socket.gethostname()}, process {os.getpid()}")
-        try:
-            rows = job.work()
-        except BaseException:
-            traceback.print_exc()
-            raise
-        print(f"{time.strftime('%F %T')} finished")
-    return rows
-
-
 def _problem(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+
+
+def _worked(job: Job) -> tuple[list[dict] | None, str]:
+    """Work on a job, its output and a traceback in its log; returns rows and problem as of `Ended`."""
+    try:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("a", buffering=1, encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+            print(f"{time.strftime('%F %T')} started on {socket.gethostname()}, process {os.getpid()}")
+            try:
+                rows = job.work()
+            except BaseException:
+                traceback.print_exc()
+                raise
+            print(f"{time.strftime('%F %T')} finished")
+        return rows, ""
+    except Exception as error:
+        return None, _problem(error)
 
 
 def _process(job: Job, connection: Connection) -> None:
@@ -96,11 +98,7 @@ def _process(job: Job, connection: Connection) -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    try:
-        rows, problem = _logged(job), ""
-    except Exception as error:
-        rows, problem = None, _problem(error)
-    connection.send((rows, problem))
+    connection.send(_worked(job))
 
 
 class LocalEngine:
@@ -130,13 +128,12 @@ class LocalEngine:
         for connection in wait(list(self._running), seconds):
             job, process = self._running.pop(connection)
             try:
-                end = Ended(job, *connection.recv())
-                process.join()
+                outcome = connection.recv()
             except (EOFError, OSError):  # it died, perhaps in the middle of a message
-                process.join()
-                end = Ended(job, None, f"its process ended with exit code {process.exitcode}")
+                outcome = None
+            process.join()
             connection.close()
-            found.append(end)
+            found.append(Ended(job, *outcome or (None, f"its process ended with exit code {process.exitcode}")))
         return found
 
     def stop(self) -> None:
@@ -174,12 +171,11 @@ class RayEngine:
         if not places:
             has = {name: ray.cluster_resources().get(name, 0) for name in ("CPU", "GPU")}
             ray.shutdown()
-            raise ValueError(
-                f"expected a CPU and {gpu_share:g} of a GPU for each run in the Ray cluster, got {has}"
-            )
+            wanted = f"a CPU and {gpu_share:g} of a GPU for each run"
+            raise ValueError(f"expected {wanted} in the Ray cluster, got {has}")
         self.slots = min(workers, places) if workers else places
         # max_retries=0: what is tried again is the sweep's to say, whatever it ran on.
-        self._task = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_logged)
+        self._task = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_worked)
         self._running: dict[Any, Job] = {}
 
     def start(self, job: Job) -> None:
@@ -193,9 +189,9 @@ class RayEngine:
         for reference in done:
             job = self._running.pop(reference)
             try:
-                found.append(Ended(job, self._ray.get(reference)))
-            except self._ray.exceptions.RayError as error:  # of the job, or its worker, machine or memory is gone
-                found.append(Ended(job, None, _problem(getattr(error, "cause", None) or error)))
+                found.append(Ended(job, *self._ray.get(reference)))
+            except self._ray.exceptions.RayError as error:  # its worker, machine or memory is gone
+                found.append(Ended(job, None, _problem(error)))
         return found
 
     def stop(self) -> None:

@@ -96,28 +96,23 @@ class Experiment:
         _ = self.stream  # refuses a form that the task does not have
         _check_numbers(task, self.train_numbers, self.train_width, self.terms, self.shapes)
         self._check_bias()
-        if (width := model.rotary_width) not in (0, self.train_width):
-            raise ValueError(
-                f"expected model.rotary_width 0 or the training width {self.train_width}, got {width}"
-            )
+        if (got := model.rotary_width) not in (0, self.train_width):
+            raise ValueError(f"expected model.rotary_width 0 or the training width {self.train_width}, got {got}")
         if self.interpolation:
             self._check_interpolation(self.interpolation)
         if self.lora and self.lora.rank > model.d_model:
             raise ValueError(f"expected a lora.rank of at most d_model {model.d_model}, got {self.lora.rank}")
 
     def _check_bias(self) -> None:
-        known = IN_STREAMS if self.in_one_stream else (*IN_STREAMS, *OF_CROSSING)
+        known, kind = (*IN_STREAMS, *(() if self.in_one_stream else OF_CROSSING)), self.model.architecture
         if self.bias not in known:
-            raise ValueError(
-                f"expected a bias among {', '.join(known)} in {self.model.architecture} models, got {self.bias!r}"
-            )
+            raise ValueError(f"expected a bias among {', '.join(known)} in {kind} models, got {self.bias!r}")
         for name in ("window", "algorithm1"):
             if (self.bias == name) != (getattr(self, name) is not None):
                 raise ValueError(f"{name} is given exactly where the bias is {name!r}, got bias {self.bias!r}")
         if not 0 < self.tau < 1 or (self.tau != TAU and self.bias not in RULE):
-            raise ValueError(
-                f"expected tau between 0 and 1, and {TAU} unless the bias is 'calibrated', got {self.tau}"
-            )
+            known = f"tau between 0 and 1, and {TAU} unless the bias is 'calibrated'"
+            raise ValueError(f"expected {known}, got {self.tau}")
         if (self.bias in FOUND or self.lora is not None) != (self.interpolation is not None):
             raise ValueError("an interpolation is given exactly where lines are found in it or adapters change it")
 

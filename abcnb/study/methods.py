@@ -150,7 +150,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
         position=position_of(task, method, preset),
         architecture="encoder-decoder" if where == "encoder-decoder" else "decoder-only",
     )
-    model, training, changed = _SIZES[preset](task, method, where, model)
+    model, training, changed = _sized(task, method, preset, where, model)
     parts |= changed
     if method == "lora-long":
         width = max(LONG_FACTOR * asked.train_length + 1, parts.get("width", 0))
@@ -190,39 +190,31 @@ def _trained_on(task: str, method: str, where: str) -> dict:
     return {"train_numbers": "bucketed" if several and method not in OVER_COLUMNS else "even"}
 
 
-Sizes = tuple[ModelConfig, TrainingConfig, dict]  # the last: fields of `Experiment`
-
-
-def _smoke(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
-    training = TrainingConfig(20, 32, learning_rate=3e-3, warmup_steps=5, validate_every=10, validation_samples=64)
-    changed = {}
-    if where == "encoder-decoder" and _role(method, where) != "lines":
-        changed = {"train_numbers": "even"}
-    if where == "rows":
-        changed = {"width": min(3, get_task(task).train_length), "terms": 0}
-    if METHODS[method].bias in RULE:
-        changed["tau"] = SMOKE_TAU
-    return replace(model, d_model=32, d_ff=64, heads=model.heads // 4), training, changed
-
-
-def _laptop(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
-    role = _role(method, where)
+def _sized(
+    task: str, method: str, preset: str, where: str, model: ModelConfig
+) -> tuple[ModelConfig, TrainingConfig, dict]:
+    """A model in the size of a preset, its training, and fields of `Experiment` that the preset has otherwise."""
+    bias, role, changed = METHODS[method].bias, _role(method, where), {}
+    if preset == "smoke":
+        training = TrainingConfig(20, 32, 3e-3, warmup_steps=5, validate_every=10, validation_samples=64)
+        if where == "encoder-decoder" and role != "lines":
+            changed = {"train_numbers": "even"}
+        if where == "rows":
+            changed = {"width": min(3, get_task(task).train_length), "terms": 0}
+        if bias in RULE:
+            changed["tau"] = SMOKE_TAU
+        return replace(model, d_model=32, d_ff=64, heads=model.heads // 4), training, changed
+    if preset == "paper":
+        d_model = 512 if task == "addition" and model.position == "rotary" else 128
+        model = replace(model, decoder_layers=6, d_model=d_model, d_ff=4 * d_model, dropout=0.3)
+        steps = 7_000 if bias in (*FOUND, "window", "by-hand") else 60_000
+        training = TrainingConfig(steps, batch_size=512, learning_rate=1e-4, warmup_steps=1000)
+        return model, training, {"train_numbers": "uniform", "width": get_task(task).digits_at(LONGEST) + 1}
     steps = STEPS[where, role].get(task, STEPS[where, role][""])
     if where == "encoder-decoder" and method in LATER:
         steps = LATER_STEPS
     small = where != "encoder-decoder" or task == "parity" or role == "lines"
-    return model, TrainingConfig(steps, batch_size=128 if small else 256, learning_rate=LEARNING_RATE), {}
-
-
-def _paper(task: str, method: str, where: str, model: ModelConfig) -> Sizes:
-    d_model = 512 if task == "addition" and model.position == "rotary" else 128
-    model = replace(model, decoder_layers=6, d_model=d_model, d_ff=4 * d_model, dropout=0.3)
-    steps = 7_000 if METHODS[method].bias in (*FOUND, "window", "by-hand") else 60_000
-    training = TrainingConfig(steps=steps, batch_size=512, learning_rate=1e-4, warmup_steps=1000)
-    return model, training, {"train_numbers": "uniform", "width": get_task(task).digits_at(LONGEST) + 1}
-
-
-_SIZES = {"smoke": _smoke, "laptop": _laptop, "paper": _paper, "decoder-only": _laptop}
+    return model, TrainingConfig(steps, batch_size=128 if small else 256, learning_rate=LEARNING_RATE), changed
 
 
 def padded(experiment: Experiment) -> Experiment:

@@ -30,12 +30,10 @@ def checked(namespace: dict[str, Any]) -> dict[str, Any]:
             that this machine does not have, or a folder of reports that is not there.
     """
     declared, injected = _declared(namespace.get("In", []))
-    for name in injected:
-        if name not in declared:
-            raise ValueError(f"expected a parameter among {', '.join(declared)}, got {name!r}")
+    if unknown := [name for name in injected if name not in declared]:
+        raise ValueError(f"expected a parameter among {', '.join(declared)}, got {unknown[0]!r}")
     found = {name: _value(name, namespace[name], kind) for name, kind in declared.items()}
-    if "device" in found:
-        pick_device(found["device"])
+    pick_device(found.get("device", "cpu"))
     if found.get("preset", "laptop") not in NOTEBOOK_PRESETS:
         raise ValueError(f"expected a preset among {', '.join(NOTEBOOK_PRESETS)}, got {found['preset']!r}")
     if found.get("reports_dir") and not Path(found["reports_dir"]).is_dir():
@@ -60,10 +58,16 @@ def _declared(cells: Sequence[str]) -> tuple[dict[str, type], list[str]]:
 
 
 def _value(name: str, value: Any, kind: type) -> Any:
+    """A value, or the text of one, as a kind."""
     if kind is list:
         return value
     try:
-        found = _converted(value, kind)
+        given = WORDS.get(value.lower()) if kind is bool and isinstance(value, str) else value
+        if (kind is bool) != isinstance(given, bool) or not isinstance(given, (str, int, float)):
+            raise TypeError
+        found = kind(given)
+        if found != found or (isinstance(given, float) and kind is int and found != given):
+            raise ValueError  # NaN, or half a sample
     except (ValueError, TypeError, OverflowError):
         raise ValueError(f"expected {name} as {kind.__name__}, got {value!r}") from None
     if kind is int and found < (least := int(name in AT_LEAST_ONE)):
@@ -71,23 +75,8 @@ def _value(name: str, value: Any, kind: type) -> Any:
     return found
 
 
-def _converted(value: Any, kind: type) -> Any:
-    """A value, or the text of one, as a kind; ValueError or TypeError where it is none."""
-    if kind is bool and isinstance(value, str):
-        value = WORDS.get(value.lower())
-    if (kind is bool) != isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise TypeError
-    found = kind(value)
-    if found != found or (isinstance(value, float) and kind is int and found != value):
-        raise ValueError  # NaN, or half a sample
-    return found
-
-
 def seed_list(seeds: int | str | list[int], what: str = "seeds") -> list[int]:
-    """Seeds as a list: of one, of several, or of the text of a list, which is what `papermill -p` passes.
-
-    What is no list of whole numbers of at least 0 is refused, by the name `what`.
-    """
+    """Whole numbers of at least 0 as a list: of one, of several, or of the text of a list; others are refused."""
     try:
         found = json.loads(f"[{seeds.strip(' []')}]") if isinstance(seeds, str) else seeds
         found = [found] if type(found) is int else list(found)
@@ -101,7 +90,6 @@ def seed_list(seeds: int | str | list[int], what: str = "seeds") -> list[int]:
 def name_list(names: str | list[str], allowed: Sequence[str], what: str) -> list[str]:
     """Names as a list, of a list or its text, `addition,parity` or `["addition", "parity"]`; others are refused."""
     found = [name.strip(" []\"'") for name in str(names).split(",")]
-    wrong = [name for name in found if name not in allowed]
-    if wrong:
+    if wrong := [name for name in found if name not in allowed]:
         raise ValueError(f"expected {what} among {', '.join(allowed)}, got {wrong[0]!r}")
     return found

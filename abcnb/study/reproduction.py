@@ -4,6 +4,7 @@ What is measured lands beside the runs, `runs/results/accuracy.csv`, and never i
 """
 
 import time
+from itertools import product
 from pathlib import Path
 
 from abcnb.study import results, tables, views
@@ -37,12 +38,8 @@ def reproduce(
     `reports` is read only; what is measured goes into `results/` of `runs`.
     """
     started = time.monotonic()
-    wanted = [
-        experiment(task, method, preset, seed)
-        for seed in seeds
-        for method in methods  # Vanilla first: ABC calibrates it
-        for task in tasks
-    ]
+    names = product(seeds, methods, tasks)  # Vanilla first: ABC calibrates it
+    wanted = [experiment(task, method, preset, seed) for seed, method, task in names]
     csv, tests = runs / "results" / "accuracy.csv", evaluations_of(lengths, samples, min(samples, HARD_SAMPLES))
     failures = run_all(dict.fromkeys(wanted, tests), runs, csv, LocalEngine(workers), device, fresh)
     digests = [e.digest for e in wanted]

@@ -35,7 +35,7 @@ COLUMNS = [
 LEARNED = ["step", "seconds", "loss", "exact_match", "digit_error_rate"]
 TEXTS = dict.fromkeys(  # all other columns are numbers
     ("task", "method", "preset", "test_set", "device", "position", "train_numbers", "form", "hardware", "run",
-     "settings", "code", "date", "worst_kind", "worst_percent", "outcome", "attention", "kind", "line"), str,
+     "settings", "code", "date", "worst_kind", "worst_percent", "outcome", "attention", "kind", "line", "variant"), str,
 )  # fmt: skip
 
 
@@ -76,14 +76,9 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     before there were dates, the day they were committed); `worst_kind` and `worst_percent` are empty where not known.
     """
     e, metrics = run.experiment, run.metrics
-    found = metrics | vars(e) | vars(score) | names(e) | {"test_set": test_set}
+    found = metrics | vars(e) | vars(score) | names(e) | {"test_set": test_set, "run": e.digest}
     found |= {"train_steps": metrics["steps"], "train_seconds": metrics["seconds"]}
-    found |= {
-        "run": e.digest,
-        "train_flops": training_flops(e),
-        "position": e.model.position,
-        "train_width": e.train_width,
-    }
+    found |= {"train_flops": training_flops(e), "position": e.model.position, "train_width": e.train_width}
     found |= {"worst_percent": "" if score.worst_percent is None else str(score.worst_percent)}
     return {column: found[column] for column in COLUMNS}
 
@@ -101,11 +96,8 @@ def score_of(row: Any) -> Score:
 
 
 def _known(run: Run) -> dict:
-    return names(run.experiment) | {
-        "run": run.experiment.digest,
-        "code": run.code,
-        "date": run.metrics.get("date", ""),
-    }
+    known = {"run": run.experiment.digest, "code": run.code, "date": run.metrics.get("date", "")}
+    return names(run.experiment) | known
 
 
 def learning_rows(run: Run) -> list[dict]:
@@ -157,7 +149,8 @@ def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
         if content in (VALIDATIONS, FOUND_LINES):  # a run's validations, and lines, are of one training
             old = old[~old["run"].isin(new["run"])]
         table = pd.concat([old, new], ignore_index=True) if len(old) else new
-        table = table[table["run"] == table.groupby(NAMES)["run"].transform("last")]
+        if "run" in table:
+            table = table[table["run"] == table.groupby(NAMES)["run"].transform("last")]
         if content is SCORES:
             table["train_seconds"] = table.groupby(["run", "hardware", "code"])["train_seconds"].transform("last")
             table = table[table["code"] == table.groupby(content.key)["code"].transform("last")]

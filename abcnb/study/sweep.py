@@ -79,8 +79,7 @@ def _tests(block: dict, where: str) -> list[Test]:
     tests = evaluations_of(block["lengths"], block["samples"], block["hard_samples"])
     for further, place in _blocks(block, "test", where):
         _check_keys(further, ("set", "lengths", "samples"), place)
-        known = f"a set among {', '.join(TEST_SETS)}"
-        _check(further, "set", lambda name: isinstance(name, str) and name in TEST_SETS, known, place)
+        _check(further, "set", lambda name: name in list(TEST_SETS), f"a set among {', '.join(TEST_SETS)}", place)
         _check_sizes(further, place)
         tests += [(further["set"], length, further["samples"]) for length in further["lengths"]]
     return tests

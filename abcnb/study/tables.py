@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
 import pandas as pd
@@ -25,12 +26,12 @@ CLOSE = 1.0  # percentage points between measured and published that still count
 
 def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[int]) -> str:
     """Rows of accuracy.csv: measured here, committed of the same runs, and what was published, as Markdown."""
-    parts = [made_with(here)]
+    parts, sides = [made_with(here)], {"here": here, "committed": committed}
     for test_set, title in views.TITLES.items():
-        sides, rows = [side[side["test_set"] == test_set] for side in (here, committed)], []
-        for (task, method, preset), _ in sides[0].groupby(["task", "method", "preset"], sort=False):
-            for name, side in zip(("here", "committed"), sides, strict=True):
-                mine = side[(side["task"] == task) & (side["method"] == method)]
+        shown, rows = here[here["test_set"] == test_set], []
+        for (task, method, preset), _ in shown.groupby(["task", "method", "preset"], sort=False):
+            for name, side in sides.items():
+                mine = side.query("test_set == @test_set and task == @task and method == @method")
                 cells = [views.cell(views.exact_match(mine[mine["length"] == n]), None) for n in lengths]
                 rows.append([task, method, name, *cells])
             known = [published(task, method, n, preset) for n in lengths]
@@ -50,45 +51,44 @@ def markdown(table: pd.DataFrame) -> str:
 
 def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
     """`beside_published` of a test set as Markdown."""
-    shown = views.beside_published(
-        table[table["test_set"] == test_set], lengths, test_set == "random"
-    ).reset_index()
+    rows = table[table["test_set"] == test_set]
+    shown = views.beside_published(rows, lengths, test_set == "random").reset_index()
     return markdown(shown.assign(seeds=shown["seeds"].map(lambda count: ONE if count == 1 else count)))
 
 
 def overview(table: pd.DataFrame, certificates: pd.DataFrame | None = None) -> str:
     """One row for each task and architecture, at the longest of the lengths that all its methods were tested at.
 
-    Columns: the plain model, the best of the rivals (of all settings it was tried with), `abs` and `abc` on random
-    samples, `abc` on hard cases, how many of its models were proved right at every length, and what the paper has for
-    its ABC.
+    The best rival is that of all settings that rivals were tried with; of `abc` also hard cases, how many models were
+    proved right at every length, and what the paper has for its ABC.
     """
-    table, rows = views.in_order(table[table["task"].isin(IN_SHORT)]), []
+    at = table["task"].map(lambda task: LONGEST.get(task, LENGTHS[-1]))
+    table, rows = views.in_order(table[table["task"].isin(IN_SHORT) & (table["length"] == at)]), []
     for (task, preset), group in table.groupby(["task", "preset"], sort=False):
-        length = LONGEST.get(task, LENGTHS[-1])
-        at = group[(group["length"] == length) & group["test_set"].isin(("random", "hard"))]
-        random, hard = at[at["test_set"] == "random"], at[at["test_set"] == "hard"]
-        frozen = random[random["settings"] == ""]
-        if frozen.empty:
+        random, frozen = group[group["test_set"] == "random"], group[group["settings"] == ""]
+        in_random, in_hard = (frozen[frozen["test_set"] == name] for name in ("random", "hard"))
+        if in_random.empty:
             continue
-        known = published(task, "abc", length, preset)
+        known = published(task, "abc", group["length"].iloc[0], preset)
         found = {"task": task, "architecture": architecture_of(task, preset)}
-        found |= {"vanilla": _counted(frozen, "vanilla"), "best rival": _best_rival(random)}
-        found |= {f"`{name}`": _counted(frozen, name) for name in ("abs", "abc")}
-        found |= {"`abc`, hard": _counted(hard[hard["settings"] == ""], "abc")}
-        found |= {"`abc`, proved": _proved(certificates, task, preset)}
+        found |= {"vanilla": _counted(in_random, "vanilla"), "best rival": _best_rival(random)}
+        found |= {f"`{name}`": _counted(in_random, name) for name in ("abs", "abc")}
+        found |= {"`abc`, hard": _counted(in_hard, "abc"), "`abc`, proved": _proved(certificates, task, preset)}
         rows.append(found | {"paper's ABC": "" if known is None else f"{known:g}"})
     if not rows:
         return ""
-    of_these = table[table["length"] == table["task"].map(lambda task: LONGEST.get(task, LENGTHS[-1]))]
     text = (
         f"Percent exact match over the whole output at {LENGTHS[-1]} digits ({LENGTHS[-1]} × {LENGTHS[-1]}, as many "
-        f"terms; lists {LONGEST['nested']} deep), of at most {of_these['samples'].max():,} samples, on "
-        f"{_hardware(of_these)}; the mean of the seeds, their number in parentheses, and the worst where it differs. "
+        f"terms; lists {LONGEST['nested']} deep), of at most {table['samples'].max():,} samples, on "
+        f"{_hardware(table)}; the mean of the seeds, their number in parentheses, and the worst where it differs. "
         "A rival with * has other settings than its own. Proved: seeds whose pruned models are right at every length."
     )
-    text = " ".join(filter(None, [text, older(set(of_these["code"]), "`--fresh`", "these rows")]))
-    return f"{text}\n\n{markdown(pd.DataFrame(rows))}"
+    return f"{_with_note(text, table)}\n\n{markdown(pd.DataFrame(rows))}"
+
+
+def _with_note(text: str, rows: pd.DataFrame) -> str:
+    """A text, and where rows come from other code, that they do."""
+    return " ".join(filter(None, [text, older(set(rows["code"]), "`--fresh`", "these rows")]))
 
 
 def _counted(rows: pd.DataFrame, method: str) -> str:
@@ -105,27 +105,23 @@ def _proved(certificates: pd.DataFrame | None, task: str, preset: str) -> str:
 
 
 def _best_rival(random: pd.DataFrame) -> str:
-    rivals = random[~random["method"].str.match("ab[sc]|vanilla")]
-    if rivals.empty:
-        return "not run"
-    rivals = rivals.assign(exact=views.exact_match(rivals))
+    rivals = random[~random["method"].str.match("ab[sc]|vanilla")].assign(exact=views.exact_match)
     means = rivals.groupby(["method", "settings"], sort=False)["exact"].mean()
-    if not means.max():
-        return "none right"
+    if means.empty or not means.max():
+        return "not run" if means.empty else "none right"
     method, settings = means.idxmax()
-    mine = rivals[(rivals["method"] == method) & (rivals["settings"] == settings)]
-    return f"{method}{'*' if settings else ''} {_counted(mine, method)}"
+    return f"{method}{'*' if settings else ''} {_counted(rivals[rivals['settings'] == settings], method)}"
 
 
 def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
     """Everything measured beside what was published, as Markdown, with what a reader needs to trust it.
 
-    `lengths` are of the tables that stand beside the paper's; the others have all that were measured.
+    Rows of changed settings are left out. `lengths` are of the tables that stand beside the paper's; the others have
+    all that were measured.
     """
-    parts = []
-    for group in groups(table):
-        beside_the_paper = _is_of_the_papers_models(group)
-        in_rows, preset = _is_in_rows(group).all(), group["preset"].iloc[0]
+    table, parts = views.in_order(table[table["settings"] == ""]), []
+    for (in_rows, preset), group in table.groupby([_is_in_rows(table), "preset"], sort=False):
+        beside_the_paper, complete = _is_of_the_papers_models(group), completeness(group)
         rows_of = "Outputs in rows: products, sums of many terms, lists in lists"
         parts += [f"## {rows_of if in_rows else f'Preset `{preset}`'}", made_with(group)]
         if beside_the_paper:
@@ -134,7 +130,6 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
                 f"Within {CLOSE:g} point at every published length.",
                 markdown(reproduction(group)),
             ]
-        complete = completeness(group)
         if len(complete):
             parts += [
                 "### On how many seeds a method is complete",
@@ -149,16 +144,10 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
             if shown.empty:
                 continue
             parts.append(f"### Every length, {title}")
-            split = "task" if in_rows else "preset"  # in rows each task has lengths of its own
-            for _, rows in shown.groupby(split, sort=False):
+            # In rows each task has lengths of its own.
+            for _, rows in shown.groupby("task" if in_rows else "preset", sort=False):
                 parts.append(comparison(rows, sorted(set(rows["length"])), test_set))
     return "\n\n".join(parts)
-
-
-def groups(table: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows that one table may show: of one preset, in rows or not. Those of changed settings are left out."""
-    table = views.in_order(table[table["settings"] == ""])
-    return [group for _, group in table.groupby([_is_in_rows(table), table["preset"]], sort=False)]
 
 
 def completeness(table: pd.DataFrame) -> pd.DataFrame:
@@ -174,19 +163,18 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     at = at[at.groupby(["task", "method"])["complete"].transform("any")]
     for (task, method), group in at.groupby(["task", "method"], sort=False):
         row = {"task": task, "method": method}
-        for test_set, title in views.TITLES.items():
-            if (at["test_set"] == test_set).any():
-                complete = group["complete"][group["test_set"] == test_set]
-                bounds = exact_interval(int(complete.sum()), len(complete)) if len(complete) else ()
-                low_high = " to ".join(f"{100 * bound:.1f}".removesuffix(".0") for bound in bounds)
-                row[title] = f"{complete.sum()} of {len(complete)} ({low_high})" if bounds else "not run"
+        for test_set in (name for name in views.TITLES if name in set(at["test_set"])):
+            complete = group["complete"][group["test_set"] == test_set]
+            bounds = exact_interval(int(complete.sum()), len(complete)) if len(complete) else ()
+            low_high = " to ".join(f"{100 * bound:.1f}".removesuffix(".0") for bound in bounds)
+            cell = f"{complete.sum()} of {len(complete)} ({low_high})" if bounds else "not run"
+            row[views.TITLES[test_set]] = cell
         for test_set, title in WORST.items():
             known = group[(group["test_set"] == test_set) & (group["worst_kind"] != "")]
             if len(known):
-                worst = min(known.itertuples(), key=lambda found: float(found.worst_percent))
-                kind = re.sub(r"\ball$", "every digit the largest", worst.worst_kind)
-                exact = float(worst.worst_percent)
-                row[title] = "100 in each" if exact == 100 else f"{kind}: {percent(exact)}"
+                exact = known["worst_percent"].astype(float)
+                kind = re.sub(r"\ball$", "every digit the largest", known["worst_kind"].iloc[exact.argmin()])
+                row[title] = "100 in each" if exact.min() == 100 else f"{kind}: {percent(exact.min())}"
         rows.append(row)
     return pd.DataFrame(rows).fillna("not known")
 
@@ -198,17 +186,14 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
     some is shown with its widest gap, as `measured at length, published number`. One that has been within them so far,
     but not been run at every published length, counts as not run.
     """
-    random, rows = table[table["test_set"] == "random"], []
+    random, rows = table[table["test_set"] == "random"].assign(exact=views.exact_match), []
+    means = random.groupby(["task", "method", "length"])["exact"].mean()
     for task, methods in PUBLISHED.items():
         found: dict[str, list[str]] = {"reproduces": [], "does not": [], "not run": []}
         for method, numbers in methods.items():
-            mine = random[(random["task"] == task) & (random["method"] == method)]
-            known = {n: number for n, number in zip(LENGTHS, numbers, strict=True) if number is not None}
-            gaps = []
+            gaps, known = [], {n: number for n, number in zip(LENGTHS, numbers, strict=True) if number is not None}
             for length, number in known.items():
-                at = mine[mine["length"] == length]
-                if len(at):
-                    mean = views.exact_match(at).mean()
+                if (mean := means.get((task, method, length))) is not None:
                     gaps.append((abs(mean - number), f"{percent(mean)} at {length}, published {number:g}"))
             if gaps and max(gaps)[0] > CLOSE:
                 found["does not"].append(f"{method} ({max(gaps)[1]})")
@@ -228,13 +213,13 @@ def _is_in_rows(table: pd.DataFrame) -> pd.Series:
 
 def made_with(group: pd.DataFrame) -> str:
     """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
+    beside = "; published numbers in parentheses" if _is_of_the_papers_models(group) else ""
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {ranges(set(group['seed']))}, at most "
         f"{group['samples'].max():,} samples per length, on {_hardware(group)}. "
-        "Percent exact match over the whole output"
+        f"Percent exact match over the whole output{beside}."
     )
-    text += "; published numbers in parentheses." if _is_of_the_papers_models(group) else "."
-    return " ".join(filter(None, [text, older(set(group["code"]), "`--fresh`", "these rows")]))
+    return _with_note(text, group)
 
 
 def _hardware(rows: pd.DataFrame) -> str:
@@ -243,12 +228,8 @@ def _hardware(rows: pd.DataFrame) -> str:
 
 def ranges(seeds: set[int]) -> str:
     """Numbers in a line: three or more in a row as `0 to 4`."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and runs[-1][-1] == seed - 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
+    in_a_row = groupby(enumerate(sorted(seeds)), lambda numbered: numbered[1] - numbered[0])
+    runs = [[seed for _, seed in run] for _, run in in_a_row]
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 

@@ -8,7 +8,6 @@ import torch
 
 from abcnb.machine.devices import pick_device
 from abcnb.model.evaluation import Score, percent, wrong_by_step
-from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.settings import with_settings
@@ -23,7 +22,7 @@ SAMPLES = 1000
 def attempt(
     task: str, preset: str, seed: int, runs: Path, device: str, tell: Callable[[str], object] = print
 ) -> str:
-    """Try a task with the settings that all tasks have; a second time nothing is trained or measured anew.
+    """Try a task with the settings that all tasks have; returns the sentence. A second time nothing is done anew.
 
     Where that fails, and the plain model does not interpolate, it is trained twice as long, and four times.
 
@@ -34,49 +33,38 @@ def attempt(
         device: `auto`, `cpu` or `cuda`.
         tell: gets a text for each part as it is done.
 
-    Returns:
-        The sentence.
-
     Raises:
         ValueError: an unknown task, or a preset that it does not have.
     """
-    frozen, sentence = experiment(task, "abc", preset, seed), ""
+    frozen = experiment(task, "abc", preset, seed)
     for factor in LONGER:
-        if sentence:
-            tell(sentence)
         steps = factor * frozen.interpolation.training.steps
-        sentence, enough = _once(
-            with_settings(frozen, [f"interpolation.training.steps={steps}"]), runs, device, tell
-        )
-        if enough:
-            break
-    return sentence
-
-
-def _once(abc: Experiment, runs: Path, device: str, tell: Callable[[str], object]) -> tuple[str, bool]:
-    """The sentence on an experiment, and whether it is solved or its plain model interpolates."""
-    plain = fit(abc.interpolation, runs, device)
-    reached, steps = plain.metrics["history"][-1]["exact_match"], abc.interpolation.training.steps
-    tell(f"plain model after {steps:,} steps, held-out inputs of the training length: {percent(reached)}%")
-    run, asked = fit(abc, runs, device), abc.get_task()
-    tell(str(run.calibration()))
-    lengths = [factor * asked.longest_trained for factor in FACTORS]
-    lengths = [length for length in lengths if not asked.longest or length <= asked.longest]
-    scores = [run.evaluate(length, SAMPLES, device=pick_device(device)) for length in lengths]
-    tell(score_lines(scores))
-    tell(f"python -m abcnb predict {run.folder} INPUT")
-    right = [score.length for score in takewhile(lambda score: score.exact_match >= ENOUGH, scores)]
-    if len(right) == len(scores):
-        return verdict(right), True
-    missed = scores[len(right)]
-    if reached < ENOUGH:
-        return (
+        abc = with_settings(frozen, [f"interpolation.training.steps={steps}"])
+        plain = fit(abc.interpolation, runs, device)
+        reached = plain.metrics["history"][-1]["exact_match"]
+        tell(f"plain model after {steps:,} steps, held-out inputs of the training length: {percent(reached)}%")
+        run, asked = fit(abc, runs, device), abc.get_task()
+        tell(str(run.calibration()))
+        lengths = [times * asked.longest_trained for times in FACTORS]
+        lengths = [length for length in lengths if not asked.longest or length <= asked.longest]
+        scores = [run.evaluate(length, SAMPLES, device=pick_device(device)) for length in lengths]
+        tell(score_lines(scores))
+        tell(f"python -m abcnb predict {run.folder} INPUT")
+        right = [score.length for score in takewhile(lambda score: score.exact_match >= ENOUGH, scores)]
+        if len(right) == len(scores):
+            return verdict(right)
+        missed = scores[len(right)]
+        if reached >= ENOUGH:
+            test = (missed.length, SAMPLES, "random", abc.train_width)
+            return verdict(right, missed, wrong_by_step(run.model(), asked, abc.form, *test))
+        sentence = (
             f"does not interpolate: after {steps:,} steps the plain model has {percent(reached)}% at the training "
             "length, so its attention may lack lines, and the new model has "
             f"{percent(missed.exact_match)}% at length {missed.length}; another way to write the task may do"
-        ), False
-    test = (missed.length, SAMPLES, "random", abc.train_width)
-    return verdict(right, missed, wrong_by_step(run.model(), asked, abc.form, *test)), True
+        )
+        if factor != LONGER[-1]:
+            tell(sentence)
+    return sentence
 
 
 def verdict(right: list[int], missed: Score | None = None, wrong: torch.Tensor | None = None) -> str:

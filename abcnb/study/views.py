@@ -12,24 +12,16 @@ from abcnb.tasks.task import TASKS
 
 def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
     """Rows of accuracy.csv with exact_match, low and high added: percent, and its 95% Wilson interval."""
-    bounds = [wilson_interval(row.correct, row.samples) for row in table.itertuples()]
-    return table.assign(
-        exact_match=100 * table["correct"] / table["samples"],
-        low=[100 * low for low, _ in bounds],
-        high=[100 * high for _, high in bounds],
-    )
+    pairs = zip(table["correct"], table["samples"], strict=True)
+    bounds = [[100 * bound for bound in wilson_interval(*pair)] for pair in pairs]
+    return table.assign(exact_match=exact_match, low=[low for low, _ in bounds], high=[high for _, high in bounds])
 
 
 def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
-    """Measured beside published: one row per task and method (its index) and settings, one column per length.
+    """Measured beside published: one row per task and method (its index) and settings, one column per length in digits.
 
-    A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`. Where a
-    row has several seeds and a cell one, the cell says so.
-
-    Args:
-        table: columns task, method, seed, length, samples, correct, and preset or settings where they differ.
-        lengths: in digits.
-        with_published: leave the published number out of the cells where False.
+    A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`. Where a row has
+    several seeds and a cell one, the cell says so. Presets and settings are columns where they differ.
     """
     rows, names = [], ["task", "method"]
     if "preset" in table and table["preset"].nunique() > 1:
@@ -80,12 +72,8 @@ def every_seed(table: pd.DataFrame) -> pd.DataFrame:
 def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[int]) -> pd.DataFrame:
     """What a choice changes: one row per setting, task and method that it was tried on, or *not run*.
 
-    A cell reads `as frozen → as tried`, means over the seeds that have both.
-
-    Args:
-        table: rows of one preset and test set, the frozen ones (no settings) among them.
-        choices: what was chosen, and the settings that choose otherwise.
-        lengths: in digits.
+    A cell reads `as frozen → as tried` at a length in digits, means over the seeds that have both. The table has rows
+    of one preset and test set, the frozen ones (no settings) among them.
     """
     frozen, rows = table[table["settings"] == ""].assign(frozen=exact_match), []
     for point, settings in ((choice.point, settings) for choice in choices for settings in choice.tried):
@@ -94,13 +82,11 @@ def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[in
         if both.empty:
             rows.append({"task": "not run", "method": "not run", "point": point, "tried": settings})
         for (task, method), group in both.groupby(["task", "method"], sort=False):
-            means = group.groupby("length")[["frozen", "tried"]].mean()
-            cells = {
-                str(n): "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}".join(map(percent, row))
-                for n, row in means.T.items()
-            }
-            rows.append({"task": task, "method": method, "point": point, "tried": settings})
-            rows[-1] |= {"seeds": group["seed"].nunique()} | cells
+            means = group.groupby("length")[["frozen", "tried"]].mean().T.items()
+            arrow = "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}"
+            row = {"task": task, "method": method, "point": point, "tried": settings}
+            row |= {str(n): arrow.join(map(percent, pair)) for n, pair in means}
+            rows.append(row | {"seeds": group["seed"].nunique()})
     columns = ["task", "method", "point", "tried", "seeds", *map(str, lengths)]
     return pd.DataFrame(rows, columns=columns, dtype=object).fillna("not run")
 
@@ -135,9 +121,7 @@ def score_lines(scores: list[Score]) -> str:
     """A plain table of scores with their intervals."""
     lines = [f"{'length':>8} {'samples':>8} {'correct':>8} {'exact match':>12}   95% interval    wrong digits"]
     for s in scores:
-        low, high = s.interval
-        lines.append(
-            f"{s.length:>8} {s.samples:>8} {s.correct:>8} {percent(s.exact_match):>11}%   "
-            f"{low:6.2f}–{high:6.2f}%   {s.wrong_digits} of {s.digits}"
-        )
+        counts, (low, high) = f"{s.length:>8} {s.samples:>8} {s.correct:>8}", s.interval
+        interval = f"{percent(s.exact_match):>11}%   {low:6.2f}–{high:6.2f}%"
+        lines.append(f"{counts} {interval}   {s.wrong_digits} of {s.digits}")
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 `python -m abcnb why` retrains a model for each variant and adds its scores to results/why.csv of a folder of reports.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,21 +13,13 @@ import torch
 
 from abcnb import pipeline
 from abcnb.lines.biases import Biases
-from abcnb.lines.calibration import (
-    AveragedAttention,
-    Calibration,
-    Pick,
-    Sought,
-    calibrate_attention,
-    lines_of_heads,
-)
+from abcnb.lines.calibration import AveragedAttention, Pick, Sought, calibrate_attention, lines_of_heads
 from abcnb.lines.coordinates import Columns, Stream
 from abcnb.lines.line import Line, LineBias, parted
 from abcnb.machine.devices import hardware, pick_device
-from abcnb.machine.files import write_atomically
 from abcnb.model.configs import ModelConfig
+from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
-from abcnb.study.results import locked
 from abcnb.study.runs import Run, today
 
 TASKS = ("addition", "parity", "multiplication")
@@ -36,6 +29,7 @@ TESTS = (("random", 6, 1000), ("random", 60, 1000), ("hard", 60, 1000))  # (test
 IN_ROWS = (("random", 6, 300), ("random", 60, 50), ("hard", 60, 100))
 KEY = ["task", "seed", "variant", "test_set", "length"]
 COLUMNS = [*KEY, "lines", "samples", "correct", "wrong_digits", "digits", "hardware", "code", "date"]
+WHY = results.Content(COLUMNS, KEY)
 
 
 def _shares(sought: Sought, weights: list[torch.Tensor]) -> torch.Tensor:
@@ -95,25 +89,22 @@ def own_heads(attention: list[AveragedAttention], tau: float, heads: int) -> Bia
 
 def variants(run: Run) -> dict[str, tuple[Biases, ModelConfig]]:
     """The biases and the model of every variant, from the attention behind a run of `abc`; `rule` is the run's own."""
-    attention, model, rule_tau = run.attention(), run.experiment.model, run.experiment.tau
+    attention, model, tau = run.attention(), run.experiment.model, run.experiment.tau
     last = [
         replace(shape, self_attention=shape.self_attention[-1:], cross_attention=shape.cross_attention[-1:])
         for shape in attention
     ]
-    asked = {"rule": (attention, rule_tau, None), "last layer": (last, rule_tau, None)}
-    asked |= {f"τ {tau:g}": (attention, tau, None) for tau in TAUS}
-    asked |= {f"κσ + μ, κ {kappa:g}": (attention, rule_tau, above_the_mean(kappa)) for kappa in KAPPAS}
-    asked |= {"without zeros": (attention, rule_tau, without_zeros)}
-    found: dict[str, Calibration] = {}
+    asked = {"rule": (attention, tau, None), "last layer": (last, tau, None)}
+    asked |= {f"τ {other:g}": (attention, other, None) for other in TAUS}
+    asked |= {f"κσ + μ, κ {kappa:g}": (attention, tau, above_the_mean(kappa)) for kappa in KAPPAS}
+    asked |= {"without zeros": (attention, tau, without_zeros)}
+    found = {}
     for name, arguments in asked.items():
-        try:
+        with contextlib.suppress(ValueError):  # no line at all
             found[name] = calibrate_attention(*arguments)
-        except ValueError:  # no line at all
-            continue
     made = {name: (lines.biases(model.heads), model) for name, lines in found.items()}
-    rule = made["rule"][0]
-    plain = run.experiment.interpolation.model
-    made["own heads"] = own_heads(attention, rule_tau, plain.heads), replace(model, heads=plain.heads)
+    rule, heads = made["rule"][0], run.experiment.interpolation.model.heads
+    made["own heads"] = own_heads(attention, tau, heads), replace(model, heads=heads)
     own = [OwnToken(bias.attention, bias.heads, bias.lines) for bias in rule.self_biases]
     made["own token where no line leads"] = rule._replace(self_biases=tuple(own)), model
     if not run.experiment.in_one_stream:
@@ -125,10 +116,7 @@ def variants(run: Run) -> dict[str, tuple[Biases, ModelConfig]]:
 def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = ()) -> None:
     """Retrain and test the variants of a run of `abc` that the CSV lacks, each recorded as it comes.
 
-    Args:
-        run: whose attention is calibrated.
-        csv: gets a row for each variant and test.
-        tests: (test set, length, samples); those of its task where there are none.
+    `tests` are (test set, length, samples); those of its task where there are none.
     """
     e, data = run.experiment, run.experiment.data()
     tests = tests or (IN_ROWS if e.get_task().in_rows else TESTS)
@@ -141,21 +129,19 @@ def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = ()) -> 
         if name != "rule":
             label = f"{e.task} seed {e.seed}, {name}"
             trained = pipeline.retrain(data, biases, model, e.training, e.seed, label=label)
-        rows = []
-        for test_set, length, samples in lacking:
-            (score,) = pipeline.evaluate(trained, data, length, samples, test_set)
-            row = {"task": e.task, "seed": e.seed, "variant": name, "test_set": test_set, "lines": _count(biases)}
-            row |= {key: getattr(score, key) for key in ("length", "samples", "correct", "wrong_digits", "digits")}
-            rows.append(row | {"hardware": hardware(pick_device("cpu")), "code": fingerprint(), "date": today()})
-        with locked(csv):
-            table = pd.concat([read(csv), pd.DataFrame(rows, columns=COLUMNS)], ignore_index=True)
-            table = table.sort_values(KEY, kind="stable")
-            write_atomically(csv, lambda file, table=table: table.to_csv(file, index=False))
+        row = {"task": e.task, "seed": e.seed, "variant": name, "lines": _count(biases)}
+        row |= {"hardware": hardware(pick_device("cpu")), "code": fingerprint(), "date": today()}
+        rows = [
+            vars(score) | row | {"test_set": test_set}
+            for test_set, length, samples in lacking
+            for score in pipeline.evaluate(trained, data, length, samples, test_set)
+        ]
+        results.record(csv, rows, WHY)
 
 
 def read(csv: Path) -> pd.DataFrame:
     """The rows so far."""
-    return pd.read_csv(csv) if csv.exists() else pd.DataFrame(columns=COLUMNS)
+    return results.read(csv, WHY)
 
 
 def _count(biases: Biases) -> int:
