@@ -131,13 +131,7 @@ def test_settings_that_cannot_be_are_refused(names, setting, told):
         with_settings(experiment(*names), [setting])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["model.encoder_layers=1"],
-        ["model.position=rotary"],
-    ],
-)
+@pytest.mark.parametrize("settings", [["model.encoder_layers=1"], ["model.position=rotary"]])
 def test_a_length_that_needs_the_whole_matrix_is_refused_before_training(settings, small_machine):
     frozen = experiment("successor", "abs", "smoke")
     check_lengths(frozen, [200_000], 1)

@@ -67,10 +67,7 @@ def test_rows_of_a_configuration_that_is_no_longer_go(tmp_path, content, place):
     record(file, [row | {"seed": 1} for row in rows("old of seed 1", 6)], content)
     record(file, rows("new", 6), content)
     table = read(file, content)
-    assert sorted(zip(table["run"], table["seed"], strict=True)) == [
-        ("new", 0),
-        ("old of seed 1", 1),
-    ]
+    assert sorted(zip(table["run"], table["seed"], strict=True)) == [("new", 0), ("old of seed 1", 1)]
 
 
 def write_ten(file, seed):

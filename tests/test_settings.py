@@ -23,12 +23,7 @@ def test_settings_reach_nested_configs():
 
 @pytest.mark.parametrize(
     "setting, name, value",
-    [
-        ("width=9", "width", 9),
-        ("base=8", "base", 8),
-        ("seed=5", "seed", 5),
-        (" seed = 5 ", "seed", 5),
-    ],
+    [("width=9", "width", 9), ("base=8", "base", 8), ("seed=5", "seed", 5), (" seed = 5 ", "seed", 5)],
 )
 def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setting, name, value):
     wanted = with_settings(experiment("addition", "abc", "smoke"), [setting])

@@ -1,7 +1,4 @@
-"""Complete descriptions of trained models.
-
-An `Experiment` says everything that decides a model but the hardware; its digest is the name of its run.
-"""
+"""Complete descriptions of trained models: all that decides one but the hardware; the digest is its run's name."""
 
 import hashlib
 import json
@@ -117,14 +114,14 @@ class Experiment:
             raise ValueError("an interpolation is given exactly where lines are found in it or adapters change it")
 
     def _check_interpolation(self, other: "Experiment") -> None:
+        ours, its = self.model, other.model
         shared = {"task": (self.task, other.task), "base": (self.get_task().base, other.get_task().base)}
-        shared |= {"form": (self.form, other.form)}
-        shared |= {"architecture": (self.model.architecture, other.model.architecture)}
+        shared |= {"form": (self.form, other.form), "architecture": (ours.architecture, its.architecture)}
         if self.bias not in RULE:  # whose lines are dealt to any number of heads
-            shared["heads"] = (self.model.heads, other.model.heads)
-        for name, (ours, its) in shared.items():
-            if ours != its:
-                raise ValueError(f"expected the {name} of the interpolating model, {its!r}, got {ours!r}")
+            shared["heads"] = (ours.heads, its.heads)
+        for name, (got, wanted) in shared.items():
+            if got != wanted:
+                raise ValueError(f"expected the {name} of the interpolating model, {wanted!r}, got {got!r}")
         if (self.algorithm1 or self.bias == "columns") and other.train_numbers == "bucketed":
             raise ValueError(
                 "expected interpolation.train_numbers of one width, such as 'even', got 'bucketed': "
@@ -135,7 +132,7 @@ class Experiment:
                 f"expected bias none of a model with adapters, got {self.bias!r}: adapters change queries and keys, "
                 "which decide nothing where a head looks along one line"
             )
-        if self.lora and other.model != self.model:
+        if self.lora and its != ours:
             raise ValueError("adapters need an interpolation with the same model config: the model they adapt")
 
     @property
@@ -179,16 +176,13 @@ class Experiment:
 
 def _decisive(config: Any) -> dict:
     """The fields that decide a model and differ from their defaults, nested configs likewise."""
-    content = {}
-    for part in fields(config):
-        value = getattr(config, part.name)
-        if part.name in ("method", "preset"):
-            continue
-        if is_dataclass(value):
-            content[part.name] = _decisive(value)
-        elif value != part.default:
-            content[part.name] = value
-    return content
+    parts = [
+        (part, getattr(config, part.name)) for part in fields(config) if part.name not in ("method", "preset")
+    ]
+    nested = {part.name: _decisive(value) for part, value in parts if is_dataclass(value)}
+    return nested | {
+        part.name: value for part, value in parts if part.name not in nested and value != part.default
+    }
 
 
 def from_dict(kind: type, content: dict) -> Any:

@@ -153,13 +153,15 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
     model, training, changed = _sized(task, method, preset, where, model)
     parts |= changed
     if method == "lora-long":
-        width = max(LONG_FACTOR * asked.train_length + 1, parts.get("width", 0))
-        parts |= {"train_numbers": "long", "width": width}
+        parts |= {
+            "train_numbers": "long",
+            "width": max(LONG_FACTOR * asked.train_length + 1, parts.get("width", 0)),
+        }
+    longest = asked.digits_at(100)
     if model.position in ("abacus", "coupled", "coupled-rows"):
-        offsets = asked.digits_at(100) + OFFSETS if where == "encoder-decoder" else MOST_POSITIONS
-        model = replace(model, max_position=offsets)
+        model = replace(model, max_position=longest + OFFSETS if where == "encoder-decoder" else MOST_POSITIONS)
     if model.position == "randomized":
-        model = replace(model, max_position=4 * asked.digits_at(100) + RANDOM_POSITIONS_MORE)
+        model = replace(model, max_position=4 * longest + RANDOM_POSITIONS_MORE)
     built = Experiment(task, method, preset, seed, model=model, training=training, **parts)
     if method == "rope-pi":
         return replace(built, model=replace(model, rotary_width=built.train_width))
@@ -176,11 +178,9 @@ def _role(method: str, where: str) -> str:
 
 def _trained_on(task: str, method: str, where: str) -> dict:
     """The training numbers, as fields of `Experiment`."""
-    if where == "rows" and method != "vanilla":
-        return IN_ROWS.get(task, {})
     if where == "rows":
-        for_plain = {"train_numbers": "even"} | get_task(task).for_plain
-        return {name: value for name, value in for_plain.items() if name != "numbers"}
+        numbers = get_task(task).for_plain if method == "vanilla" else IN_ROWS.get(task, {})
+        return {name: value for name, value in numbers.items() if name != "numbers"}
     if method == "abc-paper" or METHODS[method].bias == "window":
         return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")}
     # Several widths: without them nothing tells a scheme that distances grow, and a line counted from the other
