@@ -25,9 +25,7 @@ def certified(run: Run, pruned: bool = False, progress: bool = True) -> tuple[di
     """Certify a run, or what is left of it when heads that it does not need are cut.
 
     What can be cut depends on the inputs that decide it: of `ATTEMPTS` the first that holds counts, or else the first.
-
-    Returns:
-        The row of certificates.csv, whose `outcome` is `correct`, or says what came instead, and a text for a reader.
+    Returns the row of certificates.csv, whose `outcome` is `correct` or says what came instead, and a reader's text.
     """
     e, whole, started = run.experiment, run.model(), time.monotonic()
     attempts = []

@@ -1,6 +1,6 @@
 """What was chosen by hand, shown: the configuration of one task and method, and the table of all of them."""
 
-from typing import Any
+from itertools import product
 
 import pandas as pd
 
@@ -8,7 +8,7 @@ from abcnb.model.configs import OF_SCHEMES, SCHEMES, read_by
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import METHODS, experiment, has
 from abcnb.study.runs import CROSS_DISTANCE_OF
-from abcnb.study.settings import values
+from abcnb.study.settings import text_of, values
 from abcnb.study.tables import markdown
 from abcnb.tasks.task import TASKS
 
@@ -41,45 +41,24 @@ def told(e: Experiment) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
-def _values(e: Experiment) -> dict[str, Any]:
-    """Every setting that an experiment has."""
-    found = values(e)
-
-    def is_read(key: str) -> bool:
-        config, _, name = key.rpartition(".")
-        return name not in OF_SCHEMES or name in read_by(SCHEMES[found[f"{config}.position"]])
-
-    return {key: value for key, value in found.items() if value is not None and is_read(key)}
-
-
-def text_of(value: Any) -> str:
-    """A value as `--set` takes it."""
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def resolved(e: Experiment) -> str:
-    """The configuration of an experiment, one `key=value` per line, and what its method is told."""
-    lines = [
-        f"# {e.task}, {e.method}: {METHODS[e.method].description}",
-        f"# run {e.digest}, trained on inputs of size {_trained_on(e)}",
-    ]
+    """The configuration of an experiment, one `key=value` per line as `--set` takes it, and what its method is told."""
+    head = f"# {e.task}, {e.method}: {METHODS[e.method].description}"
+    lines = [head, f"# run {e.digest}, trained on inputs of size {_trained_on(e)}"]
     lines += [f"# told: {part}" for part in told(e)] or ["# told: nothing beyond the tokens and their order"]
-    return "\n".join(lines + [f"{key}={text_of(value)}" for key, value in _values(e).items()])
+    found = values(e)
+    for key, value in found.items():
+        config, _, name = key.rpartition(".")
+        if value is None or (name in OF_SCHEMES and name not in read_by(SCHEMES[found[f"{config}.position"]])):
+            continue
+        lines.append(f"{key}={text_of(value).lower() if isinstance(value, bool) else text_of(value)}")
+    return "\n".join(lines)
 
 
 def _trained_on(e: Experiment) -> str:
     """The digits that operands are padded to, or the largest shape of an output in rows."""
     text = f"{e.terms} terms of {e.train_width}" if e.terms else str(e.train_width)
     return f"{text} alone" if e.shapes == "largest" else text
-
-
-def _summary(e: Experiment) -> dict[str, str]:
-    """What an experiment is trained on, and for how long, in words."""
-    training = {"steps": f"{e.training.steps:,}", "batch": str(e.training.batch_size)}
-    training |= {"learning rate": f"{e.training.learning_rate:g}", "training numbers": e.train_numbers}
-    return training | {"width": _trained_on(e), "form": e.form}
 
 
 def methods_page() -> str:
@@ -120,12 +99,13 @@ def _told(method: str, task: str) -> str:
 
 def _settings_table(preset: str, tasks: list[str]) -> str:
     """One row for the methods that are trained in the same way."""
-    rows = [
-        {"methods": f"`{name}`", "task": task} | _summary(experiment(task, name, preset))
-        for name in METHODS
-        for task in tasks
-        if has(task, name, preset)
-    ]
+    rows = []
+    for name, task in product(METHODS, tasks):
+        if has(task, name, preset):
+            e = experiment(task, name, preset)
+            row = {"methods": f"`{name}`", "task": task, "steps": f"{e.training.steps:,}"}
+            row |= {"batch": str(e.training.batch_size), "learning rate": f"{e.training.learning_rate:g}"}
+            rows.append(row | {"training numbers": e.train_numbers, "width": _trained_on(e), "form": e.form})
     by_method = pd.DataFrame(rows).set_index("task").groupby("methods", sort=False).agg(_in_one_cell)
     alike = by_method.reset_index().groupby(list(by_method.columns), sort=False)["methods"].agg(", ".join)
     return markdown(alike.reset_index()[["methods", *by_method.columns]])

@@ -1,9 +1,8 @@
 """What training costs in floating point operations, counted from the sizes.
 
-A product of [m, k] and [k, n] matrices is 2 m k n operations; everything else is left out, as is usual. The
-backward pass costs twice the forward pass: gradients of activations and of weights. LoRA's frozen weights need no
-gradients, so there it costs as much as the forward pass. Heads with one line each have no queries and no keys.
-"""
+A product of [m, k] and [k, n] matrices is 2 m k n operations; all else is left out. The backward pass costs twice the
+forward pass (gradients of activations and of weights), with LoRA's frozen weights once. Heads with one line each have
+no queries and no keys."""
 
 from abcnb.study.experiments import RULE, Experiment
 

@@ -1,8 +1,7 @@
 """Where the runs of a sweep are worked on: processes of this machine, or a Ray cluster.
 
-An engine starts a job, says which have ended, and can be stopped. It retries nothing and orders nothing: the sweep
-does. A job that dies takes nothing with it but itself; its log says how far it is and why it ended.
-"""
+An engine starts jobs, says which have ended, and can be stopped; order and retries are the sweep's. A job that dies
+takes nothing with it but itself; its log says how far it is and why it ended."""
 
 import multiprocessing
 import os
@@ -162,8 +161,12 @@ class RayEngine:
         self._ray = ray
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep tells nobody that it runs
         new = {} if address else {"num_cpus": workers or None, "include_dashboard": False}
+        host, _, port = address.rpartition(":")
+        if not (host and port.isdecimal()) and address not in ("", "auto"):
+            raise ValueError(f"expected auto or host:port as the address of a Ray cluster, got {address!r}")
         try:
-            _check_address(address)
+            if host:  # where nothing answers, Ray itself would wait for two minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address or "local", log_to_driver=False, logging_level="error", **new)
         except OSError as error:
             raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
@@ -200,15 +203,6 @@ class RayEngine:
             self._ray.cancel(reference, force=True)
         self._running.clear()
         self._ray.shutdown()
-
-
-def _check_address(address: str) -> None:
-    """Refuse an address where nothing answers; Ray itself would wait for two minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=10).close()
-    elif address not in ("", "auto"):
-        raise ValueError(f"expected auto or host:port as the address of a Ray cluster, got {address!r}")
 
 
 def room(resources: dict[str, float], gpu_share: float) -> int:

@@ -1,8 +1,6 @@
 """The fingerprint of the code that determines a number, so that a stale number can be recognized.
 
-It is a hash of the syntax of the modules that decide it: comments, docstrings and layout change nothing, every other
-change does. A run keeps it, and so does every row of the CSV files.
-"""
+It is a hash of the syntax of the modules that decide it; comments, docstrings and layout change nothing."""
 
 import ast
 import hashlib

@@ -39,14 +39,12 @@ def fit(
 ) -> Run:
     """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
 
-    If two processes ask for the same run, one trains it and the other waits. A device that is not there, and a stored
-    run that is damaged or another experiment's, are refused.
+    ABC first fits the experiment it calibrates. If two processes ask for the same run, one trains it and the other
+    waits. A device that is not there, and a stored run that is damaged or another experiment's, are refused.
 
     Args:
-        experiment: what to train; ABC first fits the experiment it calibrates.
         runs: the folder of all runs.
         device: `auto`, `cpu` or `cuda`.
-        progress: show progress bars.
         listener: called a few times a second with the number of steps done since its last call and the last loss, or
             with 0 and NaN while another process works on the run; what it raises stops the training, which leaves a
             checkpoint.

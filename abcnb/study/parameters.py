@@ -1,8 +1,6 @@
 """What a person may write as a parameter of a notebook, checked before anything begins.
 
-`papermill -p samples 100 -p text 199` passes numbers where it can and text where it cannot, and names that a notebook
-does not have as well as those that it has.
-"""
+`papermill -p samples 100 -p text 199` passes numbers where it can, and names that a notebook does not have as well."""
 
 import ast
 import builtins

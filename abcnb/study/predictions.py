@@ -53,7 +53,7 @@ def predict(run: Run | str | Path, text: str | int, device: str = "auto") -> Pre
 
     Args:
         run: a trained run, its folder, or the start of its hash.
-        text: an input in the task's own form: `99+1`, `123*456`, or `199`; anything else is refused.
+        text: in the task's own form: `99+1`, `123*456`, or `199`; anything else is refused.
         device: `auto`, `cpu` or `cuda`.
     """
     run = run if isinstance(run, Run) else find_run(run)

@@ -1,9 +1,8 @@
 """What was published, as data: the tables, and the choices that the paper's text and the authors' code make.
 
-Source: "Attention Bias as an Inductive Bias: How to Teach Transformers Simple Arithmetic", Tables 1, 2 and 3;
-percent exact match by length in digits. ABC on Addition at 15 digits is from the earlier version, "From
-Interpolation to Extrapolation". The authors' code is public as AttentionBiasCalibration.
-"""
+Source: "Attention Bias as an Inductive Bias: How to Teach Transformers Simple Arithmetic", Tables 1, 2 and 3; percent
+exact match by length in digits. ABC on Addition at 15 digits is from the earlier version, "From Interpolation to
+Extrapolation". The authors' code is public as AttentionBiasCalibration."""
 
 from dataclasses import dataclass
 

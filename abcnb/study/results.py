@@ -63,8 +63,8 @@ TABLES, DEVELOPMENT, OTHER = FILES = "accuracy", "development", "other-tasks"  #
 def beside(scores: Path) -> dict[Path, Content]:
     """The files of validations and of lines behind a file of scores."""
     prefix = "" if scores.stem == TABLES else f"{scores.stem}-"
-    named = {"learning": VALIDATIONS, "lines": FOUND_LINES}
-    return {scores.with_name(f"{prefix}{name}.csv"): content for name, content in named.items()}
+    files = (scores.with_name(f"{prefix}{name}.csv") for name in ("learning", "lines"))
+    return dict(zip(files, (VALIDATIONS, FOUND_LINES), strict=True))
 
 
 def row(run: Run, test_set: str, score: Score) -> dict:

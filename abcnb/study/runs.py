@@ -8,8 +8,7 @@
                          weights; written last: a folder without it is unfinished
     evaluations.json     exact match by test set and length, for those that were asked for, with the same hash
 
-A run of other code is used unless a fresh one is asked for; it is then moved to `runs/superseded/`.
-"""
+A run of other code is used unless a fresh one is asked for; it is then moved to `runs/superseded/`."""
 
 import hashlib
 import json
@@ -125,11 +124,8 @@ class Run:
                 average = AveragedAttention(stream, tensors[f"{name}.self"], *crossing)
                 found.append(self.experiment.searched(average))
         except (OSError, SafetensorError, ValueError, KeyError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(
-                f"expected the averaged attention of a run in {file}, got: {reason}; "
-                f"remove {self.folder} and train again"
-            ) from None
+            told = f"expected the averaged attention of a run in {file}, got: {str(error).splitlines()[0]}"
+            raise ValueError(f"{told}; remove {self.folder} and train again") from None
         return found
 
     def model(self, device: str | torch.device = "cpu") -> Transformer:
@@ -182,18 +178,13 @@ class Run:
         try:
             known = json.loads(file.read_text())
             same = known.pop("content") == self.metrics["content"]
-            return {key: _score(content) for key, content in known.items()} if same else {}
+            scores = {key: from_dict(Score, content) for key, content in known.items()} if same else {}
+            if wrong := [score for score in scores.values() if not 0 <= score.correct <= score.samples]:
+                raise ValueError(f"no score: {wrong[0]}")
+            return scores
         except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
-            raise ValueError(
-                f"expected scores as JSON in {file}, got: {error}; delete it to measure again"
-            ) from None
-
-
-def _score(content: dict) -> Score:
-    score = from_dict(Score, content)
-    if not 0 <= score.correct <= score.samples:
-        raise ValueError(f"no score: {content}")
-    return score
+            told = f"expected scores as JSON in {file}, got: {error}; delete it to measure again"
+            raise ValueError(told) from None
 
 
 def write_json(file: Path, content: dict) -> None:

@@ -1,8 +1,7 @@
 """The running of many experiments: order, retries, progress, and results that land in the CSV as they come.
 
-Interrupted and called again, finished runs and evaluations are not repeated and interrupted trainings go on from
-their last checkpoint. A job that fails is tried once more and then listed with its log; the others go on.
-"""
+Called again, it repeats nothing finished, and interrupted trainings go on from their last checkpoint. A job that fails
+is tried once more and then listed with its log; the others go on."""
 
 import sys
 from collections import Counter
@@ -37,11 +36,9 @@ def run_all(
         runs, csv: where runs and scores go; validations and lines go into files beside it (`results.beside`).
         engine: what runs them; stopped at the end.
         device: `auto`, `cpu` or `cuda`.
-        fresh: train and measure again what other code than this did.
+        fresh: train and measure again what other code did.
     """
     for e, tests in wanted.items():
-        if not tests:
-            raise ValueError(f"expected at least one test of {name_of(e)}, got none")
         for test_set, length, samples in tests:
             check_lengths(e, [length], samples, test_set)
     jobs = [Job(e, runs, tuple(tests), device, fresh) for e, tests in wanted.items()]

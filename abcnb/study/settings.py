@@ -1,6 +1,6 @@
 """Settings, `key=value`, that change an experiment; keys have dots for nested configs: `training.steps=200`.
 
-Written here rather than taken from OmegaConf, which has no tuples and no settings that two models share.
+OmegaConf has no tuples and no settings that two models share.
 """
 
 from collections.abc import Sequence
@@ -81,11 +81,13 @@ def values(config: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def text_of(value: Any) -> str:
+    """A value as a setting has it."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def differences(before: Any, after: Any) -> list[str]:
     """The settings that make one experiment or config of another, labels left out."""
     old, labels = values(before), ("method", "preset")
-    return [
-        f"{key}={','.join(map(str, new)) if isinstance(new, tuple) else new}"
-        for key, new in values(after).items()
-        if (key not in old or new != old[key]) and key.rpartition(".")[2] not in labels
-    ]
+    changed = {key: new for key, new in values(after).items() if key not in old or new != old[key]}
+    return [f"{key}={text_of(new)}" for key, new in changed.items() if key.rpartition(".")[2] not in labels]

@@ -70,10 +70,7 @@ def _copied(committed: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Store:
-    """Trained models and measured scores, from the cheapest place that has them.
-
-    A table says in one line where its numbers come from; results made by other code are reported once.
-    """
+    """Trained models and measured scores, from the cheapest place; results made by other code are reported once."""
 
     runs: Path  # what is trained lands here
     reports: Path | None  # what is committed; None uses nothing of it and no run of other code

@@ -22,7 +22,6 @@ lengths = [60]                       # optional, as are samples, hard_samples an
 """
 
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -57,8 +56,8 @@ def read_sweep(file: Path) -> Sweep:
         raise ValueError(f"expected TOML in {file}, got: {error}") from None
     _check_keys(content, (*TESTED, "results", "grid"), str(file))
     content = TESTED | {"results": TABLES} | content
-    known = f"results among {', '.join(FILES)}"
-    _check(content, "results", lambda name: name in FILES, known, str(file))
+    name = content["results"]
+    _check(name in FILES, f"results among {', '.join(FILES)}", name, str(file))
     of_all = {name: content[name] for name in TESTED}
     _tests(of_all, str(file))
     found: dict[Experiment, dict[Test, None]] = {}  # a model that two blocks ask for is trained and listed once
@@ -69,19 +68,21 @@ def read_sweep(file: Path) -> Sweep:
             found.setdefault(wanted, {}).update(tests)
     if not found:
         raise ValueError(f"expected at least one [[grid]] in {file}")
-    return Sweep({wanted: tuple(tests) for wanted, tests in found.items()}, content["results"])
+    return Sweep({wanted: tuple(tests) for wanted, tests in found.items()}, name)
 
 
 def _tests(block: dict, where: str) -> list[Test]:
     """The evaluations that a block asks for."""
     _check_sizes(block, where)
-    _check(block, "hard_samples", lambda n: _whole_numbers([n], 0), "hard_samples of at least 0", where)
-    tests = evaluations_of(block["lengths"], block["samples"], block["hard_samples"])
+    hard = block["hard_samples"]
+    _check(_whole_numbers([hard], 0), "hard_samples of at least 0", hard, where)
+    tests = evaluations_of(block["lengths"], block["samples"], hard)
     for further, place in _blocks(block, "test", where):
         _check_keys(further, ("set", "lengths", "samples"), place)
-        _check(further, "set", lambda name: name in list(TEST_SETS), f"a set among {', '.join(TEST_SETS)}", place)
+        name = further.get("set")
+        _check(name in list(TEST_SETS), f"a set among {', '.join(TEST_SETS)}", name, place)
         _check_sizes(further, place)
-        tests += [(further["set"], length, further["samples"]) for length in further["lengths"]]
+        tests += [(name, length, further["samples"]) for length in further["lengths"]]
     return tests
 
 
@@ -96,10 +97,12 @@ def _blocks(content: dict, name: str, where: str) -> list[tuple[dict, str]]:
 def _experiments(block: dict, where: str) -> list[Experiment]:
     block = {"seeds": [0], "presets": ["laptop"], "overrides": [[]]} | block
     for key in ("tasks", "methods", "presets"):
-        _check(block, key, lambda names: bool(names) and _names(names), f"a list of {key}", where)
-    _check(block, "seeds", lambda seeds: _whole_numbers(seeds, 0), "seeds as whole numbers", where)
-    lists = "overrides as a list of lists"
-    _check(block, "overrides", lambda o: isinstance(o, list) and bool(o) and all(map(_names, o)), lists, where)
+        names = block.get(key)
+        _check(bool(names) and _names(names), f"a list of {key}", names, where)
+    seeds, overrides = block["seeds"], block["overrides"]
+    _check(_whole_numbers(seeds, 0), "seeds as whole numbers", seeds, where)
+    fits = isinstance(overrides, list) and bool(overrides) and all(map(_names, overrides))
+    _check(fits, "overrides as a list of lists", overrides, where)
     names = product(*(block[key] for key in ("seeds", "presets", "methods", "tasks", "overrides")))
     try:
         return [with_settings(experiment(t, m, preset, seed), settings) for seed, preset, m, t, settings in names]
@@ -107,9 +110,9 @@ def _experiments(block: dict, where: str) -> list[Experiment]:
         raise ValueError(f"{error} (in {where})") from None
 
 
-def _check(block: dict, key: str, fits: Callable[[Any], bool], expected: str, where: str) -> None:
-    if not fits(block.get(key)):
-        raise ValueError(f"expected {expected} in {where}, got {block.get(key)!r}")
+def _check(fits: bool, expected: str, got: Any, where: str) -> None:
+    if not fits:
+        raise ValueError(f"expected {expected} in {where}, got {got!r}")
 
 
 def _check_sizes(block: dict, where: str) -> None:

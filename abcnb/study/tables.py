@@ -73,7 +73,10 @@ def overview(table: pd.DataFrame, certificates: pd.DataFrame | None = None) -> s
         found = {"task": task, "architecture": architecture_of(task, preset)}
         found |= {"vanilla": _counted(in_random, "vanilla"), "best rival": _best_rival(random)}
         found |= {f"`{name}`": _counted(in_random, name) for name in ("abs", "abc")}
-        found |= {"`abc`, hard": _counted(in_hard, "abc"), "`abc`, proved": _proved(certificates, task, preset)}
+        of_abc = "task == @task and preset == @preset and method == 'abc' and settings == '' and pruned == 1"
+        outcomes = [] if certificates is None else list(certificates.query(of_abc)["outcome"])
+        proved = f"{outcomes.count(CORRECT)} of {len(outcomes)}" if outcomes else "not run"
+        found |= {"`abc`, hard": _counted(in_hard, "abc"), "`abc`, proved": proved}
         rows.append(found | {"paper's ABC": "" if known is None else f"{known:g}"})
     if not rows:
         return ""
@@ -94,14 +97,6 @@ def _with_note(text: str, rows: pd.DataFrame) -> str:
 def _counted(rows: pd.DataFrame, method: str) -> str:
     mine = rows[rows["method"] == method]
     return f"{views.cell(views.exact_match(mine), None)} ({mine['seed'].nunique()})" if len(mine) else "not run"
-
-
-def _proved(certificates: pd.DataFrame | None, task: str, preset: str) -> str:
-    if certificates is None:
-        return "not run"
-    of_abc = "task == @task and preset == @preset and method == 'abc' and settings == '' and pruned == 1"
-    outcomes = certificates.query(of_abc)["outcome"]
-    return f"{(outcomes == CORRECT).sum()} of {len(outcomes)}" if len(outcomes) else "not run"
 
 
 def _best_rival(random: pd.DataFrame) -> str:
@@ -154,9 +149,7 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     """On how many seeds each method is complete, on each test set, and the worst kind that any seed has.
 
     A cell reads `4 of 5 (28.4 to 99.5)`: in parentheses the exact 95% interval of the share of seeds, in percent.
-    Methods that are complete on no seed of a task, on no test set, are left out.
-
-    Source: paper, Definition 1.1, for what is complete.
+    Methods that are complete on no seed of a task are left out. Source: paper, Definition 1.1, for what is complete.
     """
     at, rows = table[table["length"] == COMPLETE_AT], []
     at = at.assign(complete=100 * at["correct"] >= COMPLETE * at["samples"])
@@ -183,8 +176,7 @@ def reproduction(table: pd.DataFrame) -> pd.DataFrame:
     """Which of the paper's rows come out here: one row per task, its methods sorted by whether they do.
 
     A row reproduces where the mean over the seeds is within `CLOSE` points of every published number. One that misses
-    some is shown with its widest gap, as `measured at length, published number`. One that has been within them so far,
-    but not been run at every published length, counts as not run.
+    some is shown with its widest gap; one within them so far, but not run at every length, counts as not run.
     """
     random, rows = table[table["test_set"] == "random"].assign(exact=views.exact_match), []
     means = random.groupby(["task", "method", "length"])["exact"].mean()

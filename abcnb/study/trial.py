@@ -27,14 +27,10 @@ def attempt(
     Where that fails, and the plain model does not interpolate, it is trained twice as long, and four times.
 
     Args:
-        task: its name, or a file (`tasks.own`).
-        preset, seed: of the experiments.
+        task: its name, or a file (`tasks.own`); ValueError where it is unknown or does not have the preset.
         runs: folder of all runs.
         device: `auto`, `cpu` or `cuda`.
         tell: gets a text for each part as it is done.
-
-    Raises:
-        ValueError: an unknown task, or a preset that it does not have.
     """
     frozen = experiment(task, "abc", preset, seed)
     for factor in LONGER:

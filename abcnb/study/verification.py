@@ -1,9 +1,8 @@
 """Whether the committed rows are still what this code measures: the committed models, evaluated again.
 
-The committed models are a few of those behind the rows, their weights in half precision. Rounding tips a few digits of
-a model that hardly knows them one way or the other. So a row without a wrong digit must come out again exactly, and any
-other with as many wrong digits up to `TOLERANCE` of all. (Other samples would differ by several times that.)
-"""
+These have their weights in half precision, which tips a few digits of a model that hardly knows them. So a row without
+a wrong digit must come out again exactly, and any other with as many wrong digits up to `TOLERANCE` of all. (Other
+samples would differ by several times that.)"""
 
 import json
 from collections.abc import Callable

@@ -129,7 +129,9 @@ def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = ()) -> 
         if name != "rule":
             label = f"{e.task} seed {e.seed}, {name}"
             trained = pipeline.retrain(data, biases, model, e.training, e.seed, label=label)
-        row = {"task": e.task, "seed": e.seed, "variant": name, "lines": _count(biases)}
+        parts = (getattr(part, "bias", part) for part in (*biases.self_biases, *biases.cross_biases))
+        different = {line._replace(head=0) for bias in parts for line in bias.lines}
+        row = {"task": e.task, "seed": e.seed, "variant": name, "lines": len(different)}
         row |= {"hardware": hardware(pick_device("cpu")), "code": fingerprint(), "date": today()}
         rows = [
             vars(score) | row | {"test_set": test_set}
@@ -142,9 +144,3 @@ def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = ()) -> 
 def read(csv: Path) -> pd.DataFrame:
     """The rows so far."""
     return results.read(csv, WHY)
-
-
-def _count(biases: Biases) -> int:
-    """Different lines of all attentions, layers and kinds of steps."""
-    parts = (getattr(part, "bias", part) for part in (*biases.self_biases, *biases.cross_biases))
-    return len({line._replace(head=0) for bias in parts for line in bias.lines})
