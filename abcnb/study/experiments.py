@@ -176,13 +176,12 @@ class Experiment:
 
 def _decisive(config: Any) -> dict:
     """The fields that decide a model and differ from their defaults, nested configs likewise."""
-    parts = [
-        (part, getattr(config, part.name)) for part in fields(config) if part.name not in ("method", "preset")
-    ]
-    nested = {part.name: _decisive(value) for part, value in parts if is_dataclass(value)}
-    return nested | {
-        part.name: value for part, value in parts if part.name not in nested and value != part.default
-    }
+    content = {}
+    for part in (part for part in fields(config) if part.name not in ("method", "preset")):
+        value = getattr(config, part.name)
+        if is_dataclass(value) or value != part.default:
+            content[part.name] = _decisive(value) if is_dataclass(value) else value
+    return content
 
 
 def from_dict(kind: type, content: dict) -> Any:

@@ -153,10 +153,8 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
     model, training, changed = _sized(task, method, preset, where, model)
     parts |= changed
     if method == "lora-long":
-        parts |= {
-            "train_numbers": "long",
-            "width": max(LONG_FACTOR * asked.train_length + 1, parts.get("width", 0)),
-        }
+        width = max(LONG_FACTOR * asked.train_length + 1, parts.get("width", 0))
+        parts |= {"train_numbers": "long", "width": width}
     longest = asked.digits_at(100)
     if model.position in ("abacus", "coupled", "coupled-rows"):
         model = replace(model, max_position=longest + OFFSETS if where == "encoder-decoder" else MOST_POSITIONS)

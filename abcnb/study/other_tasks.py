@@ -21,15 +21,10 @@ from abcnb.tasks.task import FURTHER, Task
 
 SCORED = range(41, 501)  # the lengths over which the benchmark averages
 SOLVED = 90  # percent, the benchmark's bar
-TRANSFORMER = {
-    "modular-arithmetic": 24.2,
-    "parity-check": 52.0,
-    "cycle-navigation": 61.9,
-    "reverse-string": 62.3,
-    "duplicate-string": 52.8,
-    "odds-first": 52.8,
-}
-IN_RANGES = {  # at up to 50, 51 to 100 and 101 to 150 tokens
+TRANSFORMER = {"modular-arithmetic": 24.2, "parity-check": 52.0, "cycle-navigation": 61.9, "reverse-string": 62.3}
+TRANSFORMER |= {"duplicate-string": 52.8, "odds-first": 52.8}
+# At up to 50, 51 to 100 and 101 to 150 tokens.
+IN_RANGES = {
     "huang-copy": (100, 25.55, 0),
     "huang-parity": (100, 82.95, 62.06),
     "huang-addition": (99.74, 26.78, 0),
@@ -120,12 +115,11 @@ def page(reports: Path) -> str:
     """All tables as Markdown: the benchmark's tasks, those of a second one, and further ones."""
     scores, found = read(reports), lines(reports)
     benchmark = [task.name for task in CHOMSKY]
-    long = scores.query("method == 'abc' and length in @SCORED and task in @benchmark").assign(
-        exact=views.exact_match
-    )
+    long = scores.query("method == 'abc' and length in @SCORED and task in @benchmark")
     first, last = (
-        of_attempt.groupby(["task", "seed"])["exact"].mean().groupby("task").min() >= SOLVED
-        for of_attempt in (long[long["settings"] == ""], last_attempts(long))
+        tried.assign(exact=views.exact_match).groupby(["task", "seed"])["exact"].mean().groupby("task").min()
+        >= SOLVED
+        for tried in (long[long["settings"] == ""], last_attempts(long))
     )
     hardware, most = " or ".join(sorted(set(scores["hardware"]))), scores["samples"].max()
     made = f"Preset `laptop`, seeds {ranges(set(scores['seed']))}, at most {most:,} samples per length, on {hardware}."

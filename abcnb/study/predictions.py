@@ -41,10 +41,8 @@ def find_run(run: str | Path, runs: Path | str = RUNS) -> Run:
     found = {folder.name: folder for folder in sorted(folders, key=is_finished)}
     if len(found) != 1:
         some = "no run" if not found else f"{len(found)} runs"
-        places = f"{runs} or {REPORTS / 'models'}"
-        raise ValueError(
-            f"expected a run's folder, or the start of one's hash in {places}, got {str(run)!r}: {some}"
-        )
+        told = f"expected a run's folder, or the start of one's hash in {runs} or {REPORTS / 'models'}"
+        raise ValueError(f"{told}, got {str(run)!r}: {some}")
     return load_run(*found.values())
 
 

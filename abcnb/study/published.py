@@ -80,34 +80,19 @@ class Choice:
 
 BOTH_DIRECTIONS = "algorithm1.directions_self=-1,0,1 algorithm1.directions_cross=-1,0,1"
 CHOICES = (
-    Choice(
-        "window's sides", "w columns on both", "the digit and w before it", "as the code", ("window.sides=both",)
-    ),
+    Choice("window's sides", "w columns on both", "the digit and w before it", "as the code", ("window.sides=both",)),
     Choice("averaged for ABC", "scores before the softmax", "weights after it", "weights"),
-    Choice(
-        "output rows that ABC reads",
-        "all",
-        "the first 6",
-        "`abc-paper` as the code, `abc` all",
-        ("algorithm1.rows=0",),
-    ),
-    Choice(
-        "directions of lines",
-        "Δ = −1, 0, 1",
-        "Δ = −1 in cross-attention, 1 in self-attention",
-        "`abc-paper` as the code, `abc` every coordinate at slope 1 and 2",
-        (BOTH_DIRECTIONS, f"{BOTH_DIRECTIONS} algorithm1.rows=0"),
-    ),
+    Choice("output rows that ABC reads", "all", "the first 6", "`abc-paper` as the code, `abc` all",
+           ("algorithm1.rows=0",)),
+    Choice("directions of lines", "Δ = −1, 0, 1", "Δ = −1 in cross-attention, 1 in self-attention",
+           "`abc-paper` as the code, `abc` every coordinate at slope 1 and 2",
+           (BOTH_DIRECTIONS, f"{BOTH_DIRECTIONS} algorithm1.rows=0")),
     Choice("a line's strength", "mean", "sum", "`abc-paper` as the code, `abc` a share of all steps"),
     Choice("threshold", "normalize, then cut at κσ + μ", "cut", "`abc-paper` as the code, `abc` one share τ"),
-    Choice(
-        "a row that no line reaches", "silent", "attends freely", "`abc-paper` as the code, `abc` the start token"
-    ),
-    Choice(
-        "learning rate", "1e-5", "1e-4", "2e-3", ("training.learning_rate=1e-05", "training.learning_rate=0.0001")
-    ),
+    Choice("a row that no line reaches", "silent", "attends freely", "`abc-paper` as the code, `abc` the start token"),
+    Choice("learning rate", "1e-5", "1e-4", "2e-3", ("training.learning_rate=1e-05", "training.learning_rate=0.0001")),
     Choice("encoder layers", "1", "0", "0", ("model.encoder_layers=1",)),
     Choice("decoder layers", "6", "6", "2", ("model.decoder_layers=6",)),
     Choice("dropout", "0.3", "0.3", "0", ("model.dropout=0.3",)),
     Choice("operands padded to", "61 digits", "61 digits", "7 digits, `abc-paper` 61", ("width=61",)),
-)
+)  # fmt: skip

@@ -38,12 +38,8 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
     return pd.DataFrame(rows, columns=[*names, "seeds", *map(str, lengths)]).set_index(["task", "method"])
 
 
-TITLES = {
-    "random": "random digits",
-    "hard": "hard cases",
-    "unequal": "operands of unequal length",
-    "padded": "one to twenty more leading zeros",
-}
+TITLES = {"random": "random digits", "hard": "hard cases", "unequal": "operands of unequal length"}
+TITLES |= {"padded": "one to twenty more leading zeros"}
 
 
 def exact_match(rows: pd.DataFrame) -> pd.Series:
