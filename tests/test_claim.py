@@ -49,8 +49,9 @@ def assert_reproduced(folder, row):
     Where it does not, its digits are guesses, and a few of ten thousand fall otherwise with weights in half precision.
     """
     run = load_run(folder)
-    data = run.experiment.data()
-    (score,) = abcnb.evaluate(run.model(), data, [row.length], HARD_SAMPLES, "hard")
+    model, data = run.model(), run.experiment.data()
+    assert run.experiment.digest == folder.name and model.history
+    (score,) = abcnb.evaluate(model, data, [row.length], HARD_SAMPLES, "hard")
     assert (score.samples, score.correct, score.digits) == (row.samples, row.correct, row.digits)
     if 2 * row.correct > row.samples:
         assert score.wrong_digits == row.wrong_digits
