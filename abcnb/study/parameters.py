@@ -20,12 +20,9 @@ WORDS = {"true": True, "false": False}
 def checked(namespace: dict[str, Any]) -> dict[str, Any]:
     """A notebook's parameters, each of the type that it was declared with: `globals().update(checked(globals()))`.
 
-    The parameters are those declared with a type, `samples: int = 1000`. Text that reads as a number is one where a
-    number is declared, and the other way round; lists stay as they were given (`seed_list`, `name_list`).
-
-    Raises:
-        ValueError: a parameter that the notebook does not have, a value of another kind or out of range, a device
-            that this machine does not have, or a folder of reports that is not there.
+    Text that reads as a number is one where a number is declared (`samples: int = 1000`), and the other way round;
+    lists stay as they were given (`seed_list`, `name_list`). A parameter that the notebook does not have, a value of
+    another kind or out of range, and a device or a folder of reports that is not there are refused.
     """
     declared, injected = _declared(namespace.get("In", []))
     if unknown := [name for name in injected if name not in declared]:
