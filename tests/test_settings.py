@@ -1,7 +1,7 @@
 import pytest
 
 from abcnb.study.methods import experiment
-from abcnb.study.settings import differences, sets_both, with_settings
+from abcnb.study.settings import differences, sets_both, values, with_settings
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc", "smoke")
@@ -116,9 +116,10 @@ def test_interpolated_rotary_positions_are_of_the_training_width():
 
 def test_differences_are_the_settings_that_lead_from_one_experiment_to_another():
     settings = ["width=9", "training.steps=7", "tau=0.3", "interpolation.seed=5"]
-    changed = with_settings(ABC, settings)
-    assert set(differences(ABC, changed)) == {*settings, "interpolation.width=9"}
-    assert differences(ABC, ABC) == [] and with_settings(ABC, differences(ABC, changed)) == changed
+    before, after = values(ABC), values(with_settings(ABC, settings))
+    assert set(differences(before, after)) == {*settings, "interpolation.width=9"}
+    assert differences(before, before) == []
+    assert values(with_settings(ABC, differences(before, after))) == after
 
 
 @pytest.mark.parametrize(

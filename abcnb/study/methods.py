@@ -1,13 +1,12 @@
 """The methods by name and the presets by name: one frozen experiment per method, task and preset."""
 
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 from abcnb.lines.algorithm1 import Algorithm1Config
 from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
 from abcnb.pipeline import HEADS_WITH_LINES, PLAIN, RETRAINING
 from abcnb.study.experiments import FOUND, RULE, Experiment, WindowConfig
-from abcnb.study.settings import differences, sets_both
+from abcnb.study.settings import differences, sets_both, values
 from abcnb.tasks.numbers import LONG_FACTOR
 from abcnb.tasks.task import full_name, get_task
 
@@ -231,12 +230,9 @@ def settings_of(wanted: Experiment) -> str:
     """
     if wanted.method not in METHODS or wanted.preset not in PRESETS:
         return ""
-    found = differences(experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted)
-    if wanted.interpolation is None:
-        return " ".join(found)
-    shared = [entry for entry in found if sets_both(entry.partition("=")[0], wanted.lora is not None)]
-    named = [entry for entry in found if entry.removeprefix("interpolation.") not in shared or entry in shared]
-    for theirs in (f"interpolation.{entry.partition('=')[0]}" for entry in shared):
-        if not any(entry.startswith(f"{theirs}=") for entry in found):  # it keeps the frozen value
-            named.append(f"{theirs}={attrgetter(theirs)(wanted)}")
-    return " ".join(named)
+    frozen, adapted = experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted.lora is not None
+    before, after = values(frozen), values(wanted)
+    if wanted.interpolation:
+        changed = {key: new for key, new in after.items() if new != before.get(key) and sets_both(key, adapted)}
+        before |= {f"interpolation.{key}": value for key, value in changed.items()}
+    return " ".join(differences(before, after))

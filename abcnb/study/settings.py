@@ -86,8 +86,8 @@ def text_of(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def differences(before: Any, after: Any) -> list[str]:
-    """The settings that make one experiment or config of another, labels left out."""
-    old, labels = values(before), ("method", "preset")
-    changed = {key: new for key, new in values(after).items() if key not in old or new != old[key]}
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The settings that make some `values` of others, labels left out."""
+    labels = ("method", "preset")
+    changed = {key: new for key, new in after.items() if key not in before or new != before[key]}
     return [f"{key}={text_of(new)}" for key, new in changed.items() if key.rpartition(".")[2] not in labels]
