@@ -120,11 +120,8 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
         rows_of = "Outputs in rows: products, sums of many terms, lists in lists"
         parts += [f"## {rows_of if in_rows else f'Preset `{preset}`'}", made_with(group)]
         if beside_the_paper:
-            parts += [
-                "### Which of the paper's rows reproduce",
-                f"Within {CLOSE:g} point at every published length.",
-                markdown(reproduction(group)),
-            ]
+            parts.append("### Which of the paper's rows reproduce")
+            parts += [f"Within {CLOSE:g} point at every published length.", markdown(reproduction(group))]
         if len(complete):
             parts += [
                 "### On how many seeds a method is complete",
