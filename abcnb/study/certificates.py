@@ -21,7 +21,7 @@ from abcnb.tasks.training_data import TrainingData
 ATTEMPTS = 3  # at pruning, each with other inputs
 
 
-def certified(run: Run, pruned: bool = False, progress: bool = True) -> tuple[dict, str]:
+def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
     """Certify a run, or what is left of it when heads that it does not need are cut.
 
     What can be cut depends on the inputs that decide it: of `ATTEMPTS` the first that holds counts, or else the first.
@@ -30,7 +30,7 @@ def certified(run: Run, pruned: bool = False, progress: bool = True) -> tuple[di
     e, whole, started = run.experiment, run.model(), time.monotonic()
     attempts = []
     for seed in range(ATTEMPTS) if pruned else (None,):
-        attempts.append(_attempt(whole, e.data(), seed, progress))
+        attempts.append(_attempt(whole, e.data(), seed))
         if attempts[-1][1]["outcome"] == CORRECT:
             attempts = attempts[-1:]
             break
@@ -45,13 +45,11 @@ def certified(run: Run, pruned: bool = False, progress: bool = True) -> tuple[di
     return row, f"{told}: {text} ({seconds:.0f} s)"
 
 
-def _attempt(
-    model: Transformer, data: TrainingData, seed: int | None, progress: bool
-) -> tuple[Transformer, dict, str]:
+def _attempt(model: Transformer, data: TrainingData, seed: int | None) -> tuple[Transformer, dict, str]:
     """What was certified, the columns that tell what came of it, and a text; a seed prunes first."""
     try:
         model = model if seed is None else prune(model, data, seed)
-        found = certify(model, data, progress)
+        found = certify(model, data)
     except ValueError as error:
         text = f"refused: {error}"
         return model, {"windows": 0, "margin": 0.0, "rounding": 0.0, "outcome": text}, text
