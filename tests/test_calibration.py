@@ -25,7 +25,7 @@ def look(average, layer, head, name, offset, weight):
     steps = torch.arange(stream.rows)
     tokens = stream.segment(name).tokens([steps + offset])
     on = tokens >= 0
-    matrix = average.cross_attention if stream.is_crossed(stream.segment(name)) else average.self_attention
+    matrix = average.cross_attention if stream.is_crossed(name) else average.self_attention
     columns = tokens[on] - (0 if matrix is average.cross_attention else stream.source)
     matrix[layer, head, steps[on], columns] += weight
     return int(on.sum()) / stream.rows

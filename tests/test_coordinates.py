@@ -26,7 +26,7 @@ def text_of(task, text, form="natural"):
 )
 def test_every_token_of_a_source_is_in_one_segment(task, text, form, expected):
     source, stream = text_of(task, text, form)
-    crossed = [s for s in stream.segments if stream.is_crossed(s)]
+    crossed = [s for s in stream.segments if stream.is_crossed(s.name)]
     assert {s.name: "".join(source[t] for t in s.tokens(s.grid()).tolist()) for s in crossed} == expected
     tokens = torch.cat([s.tokens(s.grid()) for s in crossed])
     assert sorted(tokens.tolist()) == list(range(len(source))) and stream.source == len(source)
@@ -60,7 +60,7 @@ def test_places_of_digits_and_of_nothing_else():
     assert stream.own_places[:9].tolist() == [N, 2, 1, 0, N, 2, 1, 0, N]
     assert stream.own_places[9:].tolist() == [N, 0, 1, 2]  # the start token, and what is written
     part = Columns(stream, torch.tensor([1, 4]), crossing=True)
-    assert part.own_places.tolist() == [2, N] and part.total == 9 and len(part) == 2
+    assert stream.own_places[part.tokens].tolist() == [2, N] and part.total == 9 and len(part) == 2
     assert stream.columns().tokens.tolist() == [9, 10, 11, 12]
 
 

@@ -11,9 +11,7 @@ Source: paper, appendix D steps 1 to 3 and Algorithm 1. Read as meant, not as pr
 `size` restarts for each cell, and a negative Δ aligns the top-right corners (a shift by N − n).
 """
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pandas as pd
@@ -22,6 +20,7 @@ import torch
 from abcnb.lines.biases import CLOSED, Biases
 from abcnb.lines.calibration import AveragedAttention
 from abcnb.lines.coordinates import Columns
+from abcnb.lines.line import SavedLines
 from abcnb.machine.checks import check_types
 
 DIRECTIONS = {-2: "anti-diagonal Δ=−2", -1: "anti-diagonal", 0: "vertical", 1: "diagonal", 2: "diagonal Δ=2"}
@@ -91,12 +90,13 @@ def columns_on(direction: int, offset: torch.Tensor, rows: torch.Tensor, total: 
 
 
 @dataclass(frozen=True)
-class MatrixLines:
+class MatrixLines(SavedLines):
     """Kept lines as a bias of any size: their values on their cells, the larger one where they cross, −∞ elsewhere.
 
     A head without lines, and a row that no line of its head crosses, is 0 everywhere.
     """
 
+    line_type = MatrixLine
     attention: str
     heads: int
     lines: tuple[MatrixLine, ...]
@@ -113,26 +113,6 @@ class MatrixLines:
             cells[here, there] = cells[here, there].clamp(min=line.value)
         bias = bias.masked_fill(torch.isinf(bias).all(-1, keepdim=True), 0.0)[..., columns.index]
         return bias if self.attention == "cross" else bias.masked_fill(columns.index > rows[:, None], CLOSED)
-
-    def save(self, file: Path | str) -> None:
-        """Write the lines as JSON."""
-        content = asdict(self) | {"lines": [line._asdict() for line in self.lines]}
-        Path(file).write_text(json.dumps(content, indent=1) + "\n")
-
-    @staticmethod
-    def load(file: Path | str) -> "MatrixLines":
-        """Read what `save` wrote.
-
-        Raises:
-            ValueError: the file holds no such lines.
-            OSError: it cannot be read.
-        """
-        try:
-            content = json.loads(Path(file).read_text())
-            content["lines"] = tuple(MatrixLine(**line) for line in content["lines"])
-            return MatrixLines(**content)
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"expected the lines of Algorithm 1 as JSON in {file}, got: {error}") from error
 
 
 def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> pd.DataFrame:
@@ -158,20 +138,14 @@ def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> 
         at = columns_on(direction, offset, rows, total)
         inside = (at >= 0) if name == "cross" else (at >= 0) & (at <= rows)
         cells = attention.flatten(1)[:, (rows * total + at.clamp(min=0)).flatten()]
-        sums = (cells.view(len(attention), *at.shape) * inside).sum(-1)
-        support = inside.sum(1)
+        sums, support = (cells.view(-1, *at.shape) * inside).sum(-1), inside.sum(1)
         strength = sums / support.clamp(min=1) if config.statistic == "mean" else sums
-        parts.append((torch.full_like(offset, direction), offset, support, strength.T))
-    directions, offset, support, strength = (torch.cat(part) for part in zip(*parts, strict=True))
-    crossing = support > 0
-    directions, offset, support, d = (
-        directions[crossing],
-        offset[crossing],
-        support[crossing],
-        strength[crossing].T,
-    )
+        parts.append(
+            [part[..., support > 0] for part in (torch.full_like(offset, direction), offset, support, strength)]
+        )
+    direction, offset, support, d = (torch.cat(part, -1) for part in zip(*parts, strict=True))
     centred, z_score, kept = torch.empty_like(d), torch.empty_like(d), torch.empty_like(d, dtype=torch.bool)
-    pools = directions if config.pool == "direction" else torch.zeros_like(directions)
+    pools = direction if config.pool == "direction" else torch.zeros_like(direction)
     for pool in pools.unique():
         some = pools == pool
         mean, deviation = d[:, some].mean(1, keepdim=True), d[:, some].std(1, correction=0, keepdim=True)
@@ -181,37 +155,24 @@ def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> 
         threshold = getattr(config, f"kappa_{name}") * deviation + mean + 1e-6 * mean.abs()
         kept[:, some] = (centred if config.threshold_on == "centred" else d)[:, some] > threshold
     heads, lines = d.shape
-    line = torch.arange(lines).repeat(heads)
-    return pd.DataFrame(
-        {
-            "head": torch.arange(heads).repeat_interleave(lines).numpy(),
-            "direction": directions[line].numpy(),
-            "offset": offset[line].numpy(),
-            "support": support[line].numpy(),
-            "strength": d.flatten().numpy(),
-            "centred": centred.flatten().numpy(),
-            "z_score": z_score.flatten().numpy(),
-            "kept": kept.flatten().numpy(),
-        }
-    )
+    columns = {"head": torch.arange(heads).repeat_interleave(lines)}
+    columns |= {
+        "direction": direction.repeat(heads),
+        "offset": offset.repeat(heads),
+        "support": support.repeat(heads),
+    }
+    columns |= {"strength": d, "centred": centred, "z_score": z_score, "kept": kept}
+    return pd.DataFrame({name: values.flatten().numpy() for name, values in columns.items()})
 
 
 def calibrate_matrix(attention: torch.Tensor, name: str, config: Algorithm1Config) -> MatrixLines:
     """The kept lines of one averaged attention, [heads, rows, columns], as a bias of any size."""
     rows = attention[:, : config.rows] if config.rows else attention
-    kept = line_table(rows, name, config).query("kept")
-    columns = (kept[part].tolist() for part in ("head", "direction", "offset", "centred"))
-    return MatrixLines(name, len(attention), tuple(MatrixLine(*line) for line in zip(*columns, strict=True)))
+    kept = line_table(rows, name, config).query("kept")[["head", "direction", "offset", "centred"]]
+    return MatrixLines(name, len(attention), tuple(map(MatrixLine._make, kept.itertuples(index=False))))
 
 
 def calibrate_matrices(average: AveragedAttention, config: Algorithm1Config) -> Biases:
-    """Algorithm 1 on the last decoder layer's averaged attention, for all layers of a new model.
-
-    Args:
-        average: of an encoder-decoder's attention, of `config.average`.
-        config: the choices.
-    """
-    return Biases(
-        (calibrate_matrix(average.self_attention[-1], "self", config),),
-        (calibrate_matrix(average.cross_attention[-1], "cross", config),),
-    )
+    """Algorithm 1 on the last decoder layer's averaged attention (`config.average`), for all layers of a new model."""
+    of_self, of_cross = average.self_attention[-1], average.cross_attention[-1]
+    return Biases((calibrate_matrix(of_self, "self", config),), (calibrate_matrix(of_cross, "cross", config),))

@@ -32,21 +32,19 @@ class Biases(NamedTuple):
 NO_BIASES = Biases()
 
 
-def causal(rows: torch.Tensor, columns: Columns) -> torch.Tensor:
-    """0 where column j ≤ row i, −inf where it lies in the future; shape [1, rows, columns]."""
-    future = columns.index[None, :] > rows[:, None]
-    return torch.zeros(future.shape, device=rows.device).masked_fill(future, CLOSED)[None]
-
-
-def own_token(rows: torch.Tensor, columns: Columns) -> torch.Tensor:
-    """0 where column j = row i, −inf elsewhere; shape [1, rows, columns]."""
-    other = columns.index[None, :] != rows[:, None]
-    return torch.zeros(other.shape, device=rows.device).masked_fill(other, CLOSED)[None]
-
-
 def unbiased(rows: torch.Tensor, columns: Columns) -> torch.Tensor:
     """The bias that changes nothing: 0 in every cell, [1, rows, columns]."""
     return torch.zeros(1, len(rows), len(columns), device=rows.device)
+
+
+def causal(rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+    """0 where column j ≤ row i, −∞ where it lies in the future; [1, rows, columns]."""
+    return unbiased(rows, columns).masked_fill(columns.index > rows[:, None], CLOSED)
+
+
+def own_token(rows: torch.Tensor, columns: Columns) -> torch.Tensor:
+    """0 where column j = row i, −∞ elsewhere; [1, rows, columns]."""
+    return unbiased(rows, columns).masked_fill(columns.index != rows[:, None], CLOSED)
 
 
 def own_token_first(layers: int) -> Biases:

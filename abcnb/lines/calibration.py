@@ -15,10 +15,11 @@ Source: paper, appendix D, which averages over lines of the attention matrix and
 (`algorithm1`); coordinates, shares, the zeros and dealing are this project's.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import groupby, islice, product
 from typing import NamedTuple
 
 import pandas as pd
@@ -78,7 +79,7 @@ class Calibration:
     """What ABC found. Prints as a table of lines and shares.
 
     Attributes:
-        found: the lines of each kind of step, strongest first.
+        found: the lines of each kind of step and attention, strongest first.
         stream: of the largest input whose attention was calibrated.
         attention: what was calibrated.
     """
@@ -93,22 +94,15 @@ class Calibration:
 
     def strongest(self, most: int) -> list[Line]:
         """The strongest lines of each kind of step and attention, at most so many."""
-        counts: dict[tuple[str, bool], int] = {}
-        kept = []
-        for line, *_ in self.found:
-            part = line.step, self.stream.is_crossed(self.stream.segment(line.segment))
-            counts[part] = counts.get(part, 0) + 1
-            if counts[part] <= most:
-                kept.append(line)
-        return kept
+        parts = groupby(self.found, lambda found: (found.line.step, self.stream.is_crossed(found.line.segment)))
+        return [found.line for _, part in parts for found in islice(part, most)]
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """One row for each line: attention, step, line, share, layer, head."""
-        names = {True: "cross", False: "self"}
         rows = [
-            (names[self.stream.is_crossed(self.stream.segment(f.line.segment))], f.line.step, str(f.line), *f[1:])
-            for f in self.found
+            ("cross" if self.stream.is_crossed(line.segment) else "self", line.step, str(line), *where)
+            for line, *where in self.found
         ]
         return pd.DataFrame(rows, columns=["attention", "step", "line", "share", "layer", "head"])
 
@@ -120,10 +114,10 @@ class Calibration:
 def calibrate_attention(
     attention: list[AveragedAttention], tau: float = TAU, pick: "Pick | None" = None
 ) -> Calibration:
-    """The lines that averaged attention follows.
+    """The lines that averaged attention of one or more shapes of a task follows.
 
     Args:
-        attention: of one or more shapes of a task.
+        attention: of each shape.
         tau: the least share of a line, above 0 and below 1.
         pick: how the lines of one head are picked, in place of step 3.
 
@@ -142,8 +136,7 @@ def calibrate_attention(
     largest = max((shape.stream for shape in attention), key=len)
 
     def order(found: Found) -> tuple:
-        segment = largest.segment(found.line.segment)
-        return largest.kinds.index(found.line.step), not largest.is_crossed(segment), -found.share
+        return largest.kinds.index(found.line.step), not largest.is_crossed(found.line.segment), -found.share
 
     return Calibration(tuple(sorted(best.values(), key=order)), largest, attention)
 
@@ -157,15 +150,11 @@ def lines_of_heads(
         raise ValueError("expected averaged attention of at least one shape, got none")
     if not isinstance(tau, (int, float)) or not 0 < tau < 1:
         raise ValueError(f"expected a least share tau between 0 and 1, got {tau!r}")
-    if not all(
-        bool(w.isfinite().all()) for shape in attention for w in (shape.self_attention, shape.cross_attention)
-    ):
+    if not all(part.isfinite().all() for of in attention for part in (of.self_attention, of.cross_attention)):
         raise ValueError("expected finite attention weights, got NaN or infinity; did the training diverge?")
     streams, found, pick = [shape.stream for shape in attention], [], pick or Sought.strongest
-    if len(names := {tuple(segment.name for segment in stream.segments) for stream in streams}) > 1:
-        raise ValueError(
-            f"expected shapes with the same segments, got {' and '.join(', '.join(some) for some in sorted(names))}"
-        )
+    if len(names := {", ".join(segment.name for segment in stream.segments) for stream in streams}) > 1:
+        raise ValueError(f"expected shapes with the same segments, got {' and '.join(sorted(names))}")
     for step in streams[0].kinds:
         for crossing in (True, False) if streams[0].source else (False,):
             sought = Sought(streams, step, crossing)
@@ -188,23 +177,21 @@ class Sought:
 
     def __init__(self, streams: list[Stream], step: str, crossing: bool):
         self.lines = candidates(streams, step, crossing)
-        alike: dict[tuple, list[int]] = {}  # lines that differ in their offsets only
+        alike = defaultdict(list)  # those that differ in their offsets only
         for number, line in enumerate(self.lines):
-            alike.setdefault((line.segment, line.follows), []).append(number)
+            alike[line.segment, line.follows].append(number)
         self.cells: list[torch.Tensor] = []
         self.steps = 0
         for stream in streams:
             first, columns = (0, stream.source) if crossing else (stream.source, len(stream))
-            rows = torch.arange(len(stream))
-            kind, row, place = stream.steps_at(rows)
+            kind, row, place = stream.steps_at(torch.arange(len(stream)))
             here = (kind == stream.kinds.index(step)).nonzero().flatten()
             found = torch.empty(len(self.lines), len(here), dtype=torch.long)
             for numbers in alike.values():
-                segment = stream.segment(self.lines[numbers[0]].segment)
-                offsets = torch.tensor([self.lines[n].offset for n in numbers])
                 # of all offsets at once: one by one the thousands of candidates of outputs in rows take a minute
-                lines = self.lines[numbers[0]]._replace(offset=tuple(offsets.T[..., None]))
-                found[numbers] = tokens_on(lines, segment, row[here], place[here]) - first
+                offsets = torch.tensor([self.lines[number].offset for number in numbers])
+                line = self.lines[numbers[0]]._replace(offset=tuple(offsets.T[..., None]))
+                found[numbers] = tokens_on(line, stream.segment(line.segment), row[here], place[here]) - first
             seen = (found >= 0) if crossing else (found >= 0) & (found <= here)
             self.cells.append(torch.where(seen, here * columns + found, len(stream) * columns))
             self.steps += len(here)
@@ -217,9 +204,7 @@ class Sought:
     def strongest(self, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
         """The lines of one head with more than τ, strongest first, each without the cells of those before it.
 
-        Args:
-            weights: of each shape, [rows, columns].
-            tau: the least share.
+        `weights` are of each shape, [rows, columns].
         """
         flat, kept = [torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights], []
         while self.lines and self.steps:
@@ -239,15 +224,11 @@ Pick = Callable[[Sought, list[torch.Tensor], float], list[tuple[Line, float]]]
 
 def candidates(streams: list[Stream], step: str, crossing: bool) -> list[Line]:
     """Every line that steps of a kind may look along in one attention, simplest first, as lines of head 0."""
-    found = []
-    highest = _highest_counters(streams, step)
-    for segment in streams[0].segments:
-        if streams[0].is_crossed(segment) != crossing:
-            continue
-        of_shapes = [stream.segment(segment.name) for stream in streams]
-        axes = [list(_axis(of_shapes, i, highest)) for i in range(len(segment.shape))]
-        for axis in product(*axes):
-            found.append(Line(0, step, segment.name, tuple(f for f, _ in axis), tuple(n for _, n in axis)))
+    found, highest = [], _highest_counters(streams, step)
+    for name in [s.name for s in streams[0].segments if streams[0].is_crossed(s.name) == crossing]:
+        of_shapes = [stream.segment(name) for stream in streams]
+        for ways in product(*(_axis(of_shapes, i, highest) for i in range(len(of_shapes[0].shape)))):
+            found.append(Line(0, step, name, tuple(follows for follows, _ in ways), tuple(n for _, n in ways)))
     return sorted(found, key=_complexity)
 
 
@@ -256,7 +237,7 @@ def _highest_counters(streams: list[Stream], step: str) -> dict[str, int]:
     found = {}
     for counter in COUNTERS:
         values = torch.cat([getattr(s, counter)[s.kind == s.kinds.index(step)] for s in streams])
-        if len(values) and bool((values != values[0]).any()):
+        if len(values.unique()) > 1:
             found[counter] = int(values.max())
     return found
 
@@ -266,13 +247,13 @@ def _axis(of_shapes: list[Segment], i: int, highest: dict[str, int]) -> Iterable
     size = max(segment.shape[i] for segment in of_shapes)
     reach = of_shapes[0].reach if i == len(of_shapes[0].shape) - 1 else 0
     for name, (counter, slope, from_first) in FOLLOWS.items():
-        if counter and counter not in highest:
-            continue
         if from_first and not of_shapes[0].strides:  # rows of a table end anywhere
             continue
-        low = -reach - slope * highest[counter] if counter else 0
-        for offset in range(low, size + (reach if counter else 0)):
-            yield name, offset
+        if not counter:
+            yield from ((name, offset) for offset in range(size))
+        elif counter in highest:
+            offsets = range(-reach - slope * highest[counter], size + reach)
+            yield from ((name, offset) for offset in offsets)
 
 
 def _complexity(line: Line) -> tuple:

@@ -15,11 +15,12 @@ part, from 0. The row of a token writes the token after it, so the start token, 
 first step; the end token stands where a further row would begin, or a further place in an output of one row.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import torch
+import torch.nn.functional as F
 
 NO_PLACE = -2  # of a token that has no place
 COLUMN = "column"  # a segment of the whole source, counted from the right edge of the attention matrix
@@ -60,9 +61,8 @@ class Segment:
         """The token at each of the coordinates, one tensor per dimension, all of one shape; −1 where there is none."""
         token = torch.full_like(coordinates[0], self.start)
         inside = torch.ones_like(token, dtype=torch.bool)
-        last = len(self.shape) - 1
-        for i, (x, size, stride) in enumerate(zip(coordinates, self.shape, self.strides, strict=False)):
-            reach = self.reach if i == last else 0
+        reaches = (*[0] * (len(self.shape) - 1), self.reach)
+        for x, size, stride, reach in zip(coordinates, self.shape, self.strides, reaches, strict=False):
             inside &= (x >= -reach) & (x < size + reach)
             token = token + stride * x
         if self.outside:
@@ -89,18 +89,16 @@ class Table(Segment):
     listed: tuple[int, ...] = ()
 
     @cached_property
-    def _tokens(self) -> torch.Tensor:
-        return torch.tensor(self.listed)
+    def _bordered(self) -> torch.Tensor:
+        """The tokens in their grid, and −1 past the end of each dimension."""
+        return F.pad(torch.tensor(self.listed).view(self.shape), (0, 1) * len(self.shape), value=-1)
 
     def tokens(self, coordinates: list[torch.Tensor]) -> torch.Tensor:
-        inside, index = torch.ones_like(coordinates[0], dtype=torch.bool), torch.zeros_like(coordinates[0])
-        for x, size in zip(coordinates, self.shape, strict=True):
-            inside, index = inside & (x >= 0) & (x < size), index * size + x
-        return torch.where(inside, self._tokens.to(index.device)[index.where(inside, 0)], -1)
+        inside = [torch.where((x >= 0) & (x < n), x, n) for x, n in zip(coordinates, self.shape, strict=True)]
+        return self._bordered.to(inside[0].device)[tuple(inside)]
 
     def grid(self) -> list[torch.Tensor]:
-        known = self._tokens >= 0
-        return [axis[known] for axis in super().grid()]
+        return [*(self._bordered >= 0).nonzero(as_tuple=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +139,7 @@ class Stream:
 
     @property
     def device(self) -> torch.device:
-        """Where the counters are."""
+        """Where its tensors are."""
         return self.kind.device
 
     def segment(self, name: str) -> Segment:
@@ -150,13 +148,13 @@ class Stream:
         Raises:
             ValueError: there is none.
         """
-        for segment in self.segments:
-            if segment.name == name:
-                return segment
+        known = {segment.name: segment for segment in self.segments}
+        if name in known:
+            return known[name]
         if name == COLUMN and self.source:
             return Segment(COLUMN, self.source - 1, (self.source,), (-1,))
         raise ValueError(
-            f"expected a segment among {', '.join(s.name for s in self.segments)}, got {name!r}; "
+            f"expected a segment among {', '.join(known)}, got {name!r}; "
             "use lines on the task that they were made for"
         )
 
@@ -164,9 +162,9 @@ class Stream:
         """Whether a segment's tokens are written by the model."""
         return segment.start >= self.prompt
 
-    def is_crossed(self, segment: Segment) -> bool:
-        """Whether cross-attention sees a segment's tokens."""
-        return segment.start < self.source
+    def is_crossed(self, name: str) -> bool:
+        """Whether cross-attention sees the tokens of the segment of that name; errors as of `segment`."""
+        return self.segment(name).start < self.source
 
     @property
     def operands(self) -> tuple[Segment, ...]:
@@ -193,33 +191,26 @@ class Stream:
     @cached_property
     def own_places(self) -> torch.Tensor:
         """[tokens], the place of each digit in its own number or row; `NO_PLACE` for other tokens."""
-        return self._of_tokens(lambda segment: len(segment.shape) - 1 if segment.reach else None)
+        return self._of_tokens((s, len(s.shape) - 1) for s in self.segments if s.reach)
 
     @lru_cache(maxsize=8)  # noqa: B019  one per counter of the streams in use
     def levels(self, counter: str) -> torch.Tensor:
         """[tokens], the coordinate of each token that corresponds to a counter; `NO_PLACE` where none does."""
-        return self._of_tokens(
-            lambda segment: segment.counters.index(counter) if counter in segment.counters else None
-        )
+        return self._of_tokens((s, s.counters.index(counter)) for s in self.segments if counter in s.counters)
 
-    def _of_tokens(self, dimension_of: Callable[[Segment], int | None]) -> torch.Tensor:
+    def _of_tokens(self, dimensions: Iterable[tuple[Segment, int]]) -> torch.Tensor:
         values = torch.full((self.source + len(self) + 1,), NO_PLACE)
-        for segment in self.segments:
-            dimension = dimension_of(segment)
-            if dimension is not None:
-                grid = segment.grid()
-                values[segment.tokens(grid)] = grid[dimension]
+        for segment, dimension in dimensions:
+            grid = segment.grid()
+            values[segment.tokens(grid)] = grid[dimension]
         return values[:-1].to(self.device)
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns of an attention matrix, or some of them.
+    """Columns of an attention matrix: of a stream's source if `crossing`, else of the decoder's sequence.
 
-    Attributes:
-        stream: whose tokens they are.
-        index: [n], sorted; the number of each column within its part, the source or the decoder's sequence.
-        crossing: they are the source's, seen by cross-attention.
+    `index` has the number of each within its part, [n], sorted.
     """
 
     stream: Stream
@@ -238,11 +229,6 @@ class Columns:
     def tokens(self) -> torch.Tensor:
         """[n], the number of each token in the whole stream."""
         return self.index if self.crossing else self.index + self.stream.source
-
-    @property
-    def own_places(self) -> torch.Tensor:
-        """[n], `Stream.own_places` of these tokens."""
-        return self.stream.own_places[self.tokens]
 
 
 def of_number(
@@ -263,17 +249,14 @@ def of_number(
             one's.
     """
     steps = steps if isinstance(steps, dict) else {"digits": steps}
-    counts = torch.tensor(list(steps.values()))
+    counts = torch.tensor([*steps.values()])
     starts = counts.cumsum(0) - counts
-    outputs = (
-        Segment(name, source + 1 + int(start), (count,), (1,), 1, ("place",))
-        for (name, count), start in zip(steps.items(), starts, strict=True)
-    )
-    structural = (Segment(*token) for token in structure.items())
-    segments = (*operands, *structural, Segment("start", source), *outputs)
+    segments = [*operands, *(Segment(*token) for token in structure.items()), Segment("start", source)]
+    for (name, count), start in zip(steps.items(), starts.tolist(), strict=True):
+        segments.append(Segment(name, source + 1 + start, (count,), (1,), 1, ("place",)))
     kind = torch.repeat_interleave(torch.arange(len(counts)), counts)
     place = torch.arange(len(kind)) - starts[kind]
-    return Stream(segments, source + 1, tuple(steps), shape, kind, torch.zeros_like(kind), place, source)
+    return Stream(tuple(segments), source + 1, tuple(steps), shape, kind, torch.zeros_like(kind), place, source)
 
 
 def of_matrix(stream: Stream) -> Stream:
@@ -281,7 +264,7 @@ def of_matrix(stream: Stream) -> Stream:
 
     Lines over it are those of the paper's frame, in which a column is counted from an edge of the matrix.
     """
-    own = (segment for segment in stream.segments if not stream.is_crossed(segment))
+    own = (segment for segment in stream.segments if not stream.is_crossed(segment.name))
     return replace(stream, segments=(stream.segment(COLUMN), *own))
 
 
@@ -292,10 +275,7 @@ def written_before(name: str, units: int, width: int) -> Segment:
 
 @lru_cache(maxsize=256)
 def in_one(stream: Stream) -> Stream:
-    """The same input and output in one causal sequence, in which `=` stands for the source's end and the start token.
-
-    A stream that is one sequence already is returned as it is.
-    """
+    """The same in one causal sequence, in which `=` stands for the source's end and the start token; or as it is."""
     if not stream.source:
         return stream
     segments = []

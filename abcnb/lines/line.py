@@ -19,19 +19,19 @@ tokens are this project's.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import cycle
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 
 from abcnb.lines.biases import CLOSED, Biases
 from abcnb.lines.coordinates import Columns, Segment, Stream
 
-ATTENTIONS = ("self", "cross")
 START_TOKEN = 0  # the first column of either attention, which a row without a line sees
 
 
@@ -79,8 +79,44 @@ def tokens_on(line: Line, segment: Segment, row: torch.Tensor, place: torch.Tens
     return segment.tokens(coordinates or [row])
 
 
+class SavedLines:
+    """What is saved as JSON: a dataclass whose `lines` are named tuples of its `line_type`."""
+
+    line_type: ClassVar[type]
+
+    def as_dict(self) -> dict:
+        """What JSON can hold of it."""
+        return asdict(self) | {"lines": [line._asdict() for line in self.lines]}
+
+    @classmethod
+    def of_dict(cls, content: dict) -> Self:
+        """What `as_dict` returned, or JSON made of it, again."""
+        lines = [
+            cls.line_type(**{name: tuple(part) if isinstance(part, list) else part for name, part in line.items()})
+            for line in content["lines"]
+        ]
+        return cls(**content | {"lines": tuple(lines)})
+
+    def save(self, file: Path | str) -> None:
+        """Write the lines as JSON."""
+        Path(file).write_text(json.dumps(self.as_dict(), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, file: Path | str) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: the file holds no such lines.
+            OSError: it cannot be read.
+        """
+        try:
+            return cls.of_dict(json.loads(Path(file).read_text()))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"expected the lines of a {cls.__name__} as JSON in {file}, got: {error}") from error
+
+
 @dataclass(frozen=True)
-class LineBias:
+class LineBias(SavedLines):
     """An attention bias made of lines: 0 on their tokens, −∞ elsewhere.
 
     Attributes:
@@ -93,13 +129,14 @@ class LineBias:
             counters.
     """
 
+    line_type = Line
     attention: str
     heads: int
     lines: tuple[Line, ...]
 
     def __post_init__(self):
-        if self.attention not in ATTENTIONS:
-            raise ValueError(f"expected an attention among {ATTENTIONS}, got {self.attention!r}")
+        if self.attention not in ("self", "cross"):
+            raise ValueError(f"expected an attention among ('self', 'cross'), got {self.attention!r}")
         check_heads(self.heads)
         for line in self.lines:
             if not 0 <= line.head < self.heads:
@@ -113,15 +150,16 @@ class LineBias:
 
     @cached_property
     def _groups(self) -> dict[tuple[int, str], list[Line]]:
-        groups: dict[tuple[int, str], list[Line]] = {}
+        """The lines of each head for each kind of step."""
+        groups = defaultdict(list)
         for line in self.lines:
-            groups.setdefault((line.head, line.step), []).append(line)
+            groups[line.head, line.step].append(line)
         return groups
 
     @property
     def most(self) -> int:
         """The most lines that a head has for one kind of step."""
-        return max((len(lines) for lines in self._groups.values()), default=1)
+        return max(map(len, self._groups.values()), default=1)
 
     def open_tokens(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
         """The columns that rows of the attention matrix open, [heads, rows, most lines]; −1 fills up.
@@ -142,23 +180,21 @@ class LineBias:
             raise ValueError(
                 "expected the stream of an encoder-decoder for lines of cross-attention, got one sequence"
             )
-        for line in self.lines:
-            _check(line, stream, crossing)
         kind, row, place = stream.steps_at(rows)
-        first = 0 if crossing else stream.source
         found = torch.full((self.heads, len(rows), self.most), -1, device=rows.device)
-        known: dict[Line, torch.Tensor] = {}  # heads mostly share their lines
-        for (head, step), lines in self._groups.items():
-            here = kind == stream.kinds.index(step)
+
+        @cache  # heads mostly share their lines
+        def opened(line: Line) -> torch.Tensor:
+            _check(line, stream, crossing)
+            tokens = tokens_on(line, stream.segment(line.segment), row, place) - (0 if crossing else stream.source)
+            seen = (kind == stream.kinds.index(line.step)) & (tokens >= 0)
+            return torch.where(seen if crossing else seen & (tokens <= rows), tokens, -1)
+
+        for (head, _), lines in self._groups.items():
             for k, line in enumerate(lines):
-                alike = line._replace(head=0)
-                if alike not in known:
-                    tokens = tokens_on(line, stream.segment(line.segment), row, place) - first
-                    seen = here & (tokens >= 0)
-                    known[alike] = torch.where(seen if crossing else seen & (tokens <= rows), tokens, -1)
-                tokens = known[alike]
-                twice = (found[head, :, :k] == tokens[:, None]).any(-1)
-                found[head, :, k] = torch.where(here & ~twice, tokens, found[head, :, k])
+                tokens = opened(line._replace(head=0))
+                new = (tokens >= 0) & (found[head, :, :k] != tokens[:, None]).all(-1)
+                found[head, :, k] = torch.where(new, tokens, found[head, :, k])
         return found
 
     def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
@@ -169,44 +205,14 @@ class LineBias:
         bias.scatter_(2, torch.where(found < 0, total, found), 0.0)
         return bias[..., :total] if len(columns) == total else bias[..., columns.index]
 
-    def as_dict(self) -> dict:
-        """What JSON can hold of it."""
-        return asdict(self) | {"lines": [line._asdict() for line in self.lines]}
-
-    @staticmethod
-    def of_dict(content: dict) -> "LineBias":
-        """The bias of what `as_dict` returned, or JSON made of it."""
-        lines = [
-            Line(**line | {"follows": tuple(line["follows"]), "offset": tuple(line["offset"])})
-            for line in content["lines"]
-        ]
-        return LineBias(content["attention"], content["heads"], tuple(lines))
-
-    def save(self, file: Path | str) -> None:
-        """Write the lines as JSON."""
-        Path(file).write_text(json.dumps(self.as_dict(), indent=1) + "\n")
-
-    @staticmethod
-    def load(file: Path | str) -> "LineBias":
-        """Read what `save` wrote.
-
-        Raises:
-            ValueError: the file is not a saved line bias.
-            OSError: it cannot be read.
-        """
-        try:
-            return LineBias.of_dict(json.loads(Path(file).read_text()))
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"expected the lines of a LineBias as JSON in {file}, got: {error}") from error
-
 
 def _check(line: Line, stream: Stream, crossing: bool) -> None:
-    segment = stream.segment(line.segment)
-    if len(line.follows) != len(segment.shape):
+    dimensions = len(stream.segment(line.segment).shape)
+    if len(line.follows) != dimensions:
         raise ValueError(
-            f"expected a counter for each of {len(segment.shape)} coordinates of {line.segment!r}, got {line!r}"
+            f"expected a counter for each of {dimensions} coordinates of {line.segment!r}, got {line!r}"
         )
-    if stream.is_crossed(segment) != crossing:
+    if stream.is_crossed(line.segment) != crossing:
         raise ValueError(
             f"expected lines to tokens that this attention sees, got {line!r} in "
             f"{'cross' if crossing else 'self'}-attention"
@@ -225,12 +231,12 @@ def dealt(attention: str, heads: int, lines: Iterable[Line]) -> LineBias:
     own heads do not matter; the most important ones come first.
     """
     check_heads(heads)
-    by_step: dict[str, dict[Line, None]] = {}
+    by_step = defaultdict(dict)  # a dictionary keeps each line once, in order
     for line in lines:
-        by_step.setdefault(line.step, {})[line._replace(head=0)] = None
+        by_step[line.step][line._replace(head=0)] = None
     found = [
         line._replace(head=number % heads)
-        for of_step in map(list, by_step.values())
+        for of_step in by_step.values()
         for number, line in zip(range(max(heads, len(of_step))), cycle(of_step), strict=False)
     ]
     return LineBias(attention, heads, tuple(found))
@@ -238,9 +244,9 @@ def dealt(attention: str, heads: int, lines: Iterable[Line]) -> LineBias:
 
 def parted(lines: Iterable[Line], stream: Stream) -> tuple[list[Line], list[Line]]:
     """Lines of self-attention and of cross-attention."""
-    parts: tuple[list[Line], list[Line]] = ([], [])
+    parts = ([], [])
     for line in lines:
-        parts[stream.is_crossed(stream.segment(line.segment))].append(line)
+        parts[stream.is_crossed(line.segment)].append(line)
     return parts
 
 
@@ -300,16 +306,16 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
             "expected the stream of an encoder-decoder for windows, got one sequence; use lines_by_hand"
         )
     (step,), (output,) = stream.kinds, (s for s in stream.segments if stream.is_output(s))
-    crossed = [
-        (a.name, offset) for a in stream.operands for offset in range(-w, (w if sides == "both" else 0) + 1)
-    ]
-    own = [(output.name, -1 - lag) for lag in range(w + 1)]
-
-    def of_all_heads(attention: str, wanted: list[tuple[str, int]]) -> LineBias:
-        lines = [Line(head, step, name, ("place",), (n,)) for head in range(heads) for name, n in wanted]
-        return LineBias(attention, heads, tuple(lines))
-
-    return Biases((of_all_heads("self", own),), (of_all_heads("cross", crossed),))
+    beside = range(-w, w + 1 if sides == "both" else 1)
+    seen = {
+        "self": [(output.name, -1 - lag) for lag in range(w + 1)],
+        "cross": [(operand.name, offset) for operand in stream.operands for offset in beside],
+    }
+    own, crossed = (
+        LineBias(name, heads, tuple(Line(h, step, of, ("place",), (n,)) for h in range(heads) for of, n in tokens))
+        for name, tokens in seen.items()
+    )
+    return Biases((own,), (crossed,))
 
 
 def check_heads(heads: int) -> None:

@@ -7,6 +7,7 @@ from glob import escape
 from pathlib import Path
 from tempfile import TemporaryFile
 
+import psutil
 from safetensors import SafetensorError
 
 
@@ -15,17 +16,14 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
 
     What a writer of the same file left behind when it was killed on this machine is removed.
 
-    Args:
-        file: the final name; its folder exists.
-        write: makes the file it is given.
-
     Raises:
-        OSError: the file cannot be written, such as on a full disk; nothing is left of it, and what was there before
-            stays.
+        OSError: it cannot be written, such as on a full disk; nothing is left of it, and what was there before stays.
     """
     machine = platform.node()
     for left in file.parent.glob(f".{escape(file.name)}.*@{escape(machine)}"):
-        _remove_if_dead(left)
+        process = left.name.removesuffix(f"@{machine}").rpartition(".")[2]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            left.unlink(missing_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}@{machine}")
     try:
         write(temporary)
@@ -49,16 +47,3 @@ def check_writable(folder: Path) -> None:
             file.write(b"?")
     except OSError as error:
         raise OSError(f"expected a folder that can be written to, got {folder}: {error.strerror}") from error
-
-
-def _remove_if_dead(temporary: Path) -> None:
-    """Remove a temporary file whose writer, named by its process, no longer runs."""
-    process = temporary.name.rpartition("@")[0].rpartition(".")[2]
-    if os.name != "posix" or not process.isdecimal() or int(process) == os.getpid():
-        return
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        temporary.unlink(missing_ok=True)
-    except (PermissionError, OverflowError):  # of another user; no process
-        return

@@ -40,7 +40,7 @@ def coordinates(columns: Columns, cross_distance: str = "left") -> torch.Tensor:
         return columns.index
     if cross_distance == "right":
         return columns.total - 1 - columns.index
-    places, width = columns.own_places, columns.stream.width
+    places, width = columns.stream.own_places[columns.tokens], columns.stream.width
     elsewhere = torch.where(at_place(columns, width), width, NO_PLACE)
     return torch.where(places > NO_PLACE, places, elsewhere)
 

@@ -151,7 +151,7 @@ class Abacus(_FromRandomOffset):
     """
 
     def counted(self, columns):
-        return columns.own_places.clamp(min=-1)
+        return columns.stream.own_places[columns.tokens].clamp(min=-1)
 
 
 class Coupled(_FromRandomOffset):
