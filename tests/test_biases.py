@@ -93,11 +93,6 @@ def test_steps_are_counted_from_the_first(cross_distance):
     assert coordinates(Columns(None, torch.tensor([0, 2, 5])), cross_distance).tolist() == [0, 2, 5]
 
 
-def test_an_unknown_cross_distance_is_refused():
-    with pytest.raises(ValueError, match="expected a cross_distance among left, right, places, got 'top'"):
-        ALiBi(2, "top")(torch.arange(3), natural(2))
-
-
 def test_alibi_slopes_of_eight_heads():
     slopes = ALiBi(8).slopes.tolist()
     assert slopes == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]

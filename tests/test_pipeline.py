@@ -250,7 +250,7 @@ def test_a_training_of_values_of_the_wrong_kind_is_refused(choice):
 def test_sizes_and_decays_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="expected d_model as int, got '128'"):
         abcnb.ModelConfig(d_model="128")
-    with pytest.raises(ValueError, match="weight decay"):
+    with pytest.raises(ValueError, match="expected weight_decay of at least 0, got -1"):
         TrainingConfig(weight_decay=-1.0)
 
 

@@ -80,7 +80,7 @@ def test_settings_of_two_models_are_applied_together(method, settings):
     ("abs-cpi", "window.w=-1", "expected w ≥ 0 and sides 'past' or 'both', got -1 and 'past'"),
     ("abs-cpi", "window.sides=left", "got 1 and 'left'"),
     ("lora", "lora.rank=999", "expected a lora.rank of at most d_model 128, got 999"),
-    ("lora", "lora.rank=0", "expected a rank of at least 1, got 0"),
+    ("lora", "lora.rank=0", "expected rank of at least 1, got 0"),
 ])  # fmt: skip
 def test_windows_and_adapters_that_cannot_be_are_refused_before_anything_is_trained(method, setting, told):
     with pytest.raises(ValueError, match=told):

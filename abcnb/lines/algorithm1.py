@@ -21,7 +21,7 @@ from abcnb.lines.biases import CLOSED, Biases
 from abcnb.lines.calibration import AveragedAttention
 from abcnb.lines.coordinates import Columns
 from abcnb.lines.line import SavedLines
-from abcnb.machine.checks import check_types
+from abcnb.machine.checks import check_among, check_least, check_types
 
 DIRECTIONS = {-2: "anti-diagonal Δ=−2", -1: "anti-diagonal", 0: "vertical", 1: "diagonal", 2: "diagonal Δ=2"}
 CHOICES = {
@@ -62,16 +62,13 @@ class Algorithm1Config:
 
     def __post_init__(self):
         check_types(self)
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"expected {name} among {', '.join(allowed)}, got {getattr(self, name)!r}")
+        check_among(self, **CHOICES)
+        check_least(self, rows=0)
         for name in ("directions_self", "directions_cross"):
             directions = getattr(self, name)
             if not isinstance(directions, (tuple, list)) or not directions or set(directions) - set(DIRECTIONS):
                 raise ValueError(f"expected {name} as a tuple from {sorted(DIRECTIONS)}, got {directions!r}")
             object.__setattr__(self, name, tuple(directions))
-        if self.rows < 0:
-            raise ValueError(f"expected rows of at least 0, got {self.rows}")
 
 
 class MatrixLine(NamedTuple):

@@ -4,7 +4,8 @@ Step i writes the digit of place i, so its cross-attention has to find place i o
 attention map an anti-diagonal in each operand (paper, section 3 and figures 2, 5, 6).
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 
@@ -25,12 +26,14 @@ def record(model: Transformer, batch: Batch, what: str = "weights") -> Recording
 
 
 @torch.no_grad()
-def average_attention(model: Transformer, batches: list[Batch], what: str = "weights") -> list[AveragedAttention]:
-    """The teacher-forced attention of every decoder layer, averaged over the batches of each shape.
+def average_attention(
+    model: Transformer, batches: Iterable[Batch], what: str = "weights"
+) -> list[AveragedAttention]:
+    """The teacher-forced attention of every decoder layer, averaged over the equally large batches of each shape.
 
     Args:
         model: a trained model; it is put in evaluation mode.
-        batches: of one or more shapes, of equal size.
+        batches: of one or more shapes.
         what: `weights` or `scores`.
 
     Source: paper, appendix D, step 1. The model decodes its own training samples; as it interpolates, decoding and
@@ -39,11 +42,8 @@ def average_attention(model: Transformer, batches: list[Batch], what: str = "wei
     sums: dict[Stream, tuple[int, list[torch.Tensor]]] = {}
     for batch in batches:
         recording = record(model, batch, what)
-        means = [
-            torch.stack([layer.mean(0) for layer in layers])
-            for layers in (recording.self_attention, recording.cross_attention)
-            if layers
-        ]
+        recorded = filter(None, (recording.self_attention, recording.cross_attention))
+        means = [torch.stack([layer.mean(0) for layer in layers]) for layers in recorded]
         count, known = sums.get(batch.stream, (0, [0.0] * len(means)))
         sums[batch.stream] = count + 1, [total + mean for total, mean in zip(known, means, strict=True)]
     return [
@@ -53,34 +53,20 @@ def average_attention(model: Transformer, batches: list[Batch], what: str = "wei
 
 
 def by_distance(bias: torch.Tensor) -> torch.Tensor:
-    """Mean over the cells of each distance i − j ≥ 0 of a self-attention bias.
-
-    Args:
-        bias: [heads, rows, rows], −inf where closed.
-
-    Returns:
-        [heads, rows]: entry k is the mean over all cells k steps back; −inf where they are closed.
-    """
-    rows = bias.shape[-1]
-    return torch.stack([bias.diagonal(-k, dim1=-2, dim2=-1).mean(-1) for k in range(rows)], dim=1)
+    """Mean of a self-attention bias, [heads, rows, rows], k steps back: [heads, k], −∞ where they are closed."""
+    return torch.stack([bias.diagonal(-k, dim1=-2, dim2=-1).mean(-1) for k in range(bias.shape[-1])], dim=1)
 
 
 def share_on_place(weights: torch.Tensor, stream: Stream) -> torch.Tensor:
-    """Attention on the digits of each step's own place, all operands together.
+    """Cross-attention, [..., steps, columns], on the digits of each step's own place, all operands together.
 
-    Args:
-        weights: cross-attention, [..., rows, columns], with as many rows as the stream has steps.
-        stream: the coordinates of the source.
-
-    Returns:
-        Shares from 0 to 1, [..., width]; the last row writes the end token and has no place.
+    Shares from 0 to 1, [..., width]; the last step writes the end token and has no place.
     """
     steps = torch.arange(stream.width)
     return torch.stack([weights[..., steps, operand.tokens([steps])] for operand in stream.operands]).sum(0)
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """How a model reads a batch, step by step.
 
     Attributes:

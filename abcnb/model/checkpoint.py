@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -28,10 +29,7 @@ class Progress(NamedTuple):
 class Checkpoint:
     """The file that holds a training's weights, optimizer, generators and progress.
 
-    Attributes:
-        file: where it is.
-        owner: whose training it is, as text: one of another owner is refused, even where all shapes agree.
-        model, optimizer, generator: what is saved, and what a resumed training goes on with.
+    `owner` is whose training it is, as text: one of another owner is refused, even where all shapes agree.
     """
 
     file: Path
@@ -45,19 +43,14 @@ class Checkpoint:
         tensors = {f"model.{name}": value.contiguous() for name, value in self.model.state_dict().items()}
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value.clone() for name, value in state.items()}
-        metadata = {"step": str(progress.step), "seconds": str(progress.seconds)}
-        metadata |= {
-            "history": json.dumps(progress.history),
-            "device": self.model.device.type,
-            "owner": self.owner,
-        }
+        metadata = {"step": str(progress.step), "seconds": str(progress.seconds), "owner": self.owner}
+        metadata |= {"history": json.dumps(progress.history), "device": self.model.device.type}
         write_atomically(self.file, lambda name: save_file(tensors | self._generators(), name, metadata))
 
     def resume(self, steps: int, validate_every: int) -> Progress:
         """Take model, optimizer and generators to where the file has them; the start where there is no file.
 
-        Args:
-            steps, validate_every: of the training, which also validates after its last step.
+        The training has so many steps, and validates after the last as well.
 
         Raises:
             ValueError: the file is damaged, of another training, or of another kind of device. Nothing is changed.
@@ -91,9 +84,9 @@ class Checkpoint:
         return found
 
     def _checked(self, tensors: dict, metadata: dict, steps: int, validate_every: int) -> Progress:
-        missing = [name for name in ("step", "seconds", "history", "device", "owner") if name not in metadata]
-        if missing:
-            raise ValueError(f"no {missing[0]}")
+        for name in ("step", "seconds", "history", "device", "owner"):
+            if name not in metadata:
+                raise ValueError(f"no {name}")
         if metadata["owner"] != self.owner:
             raise ValueError(f"that of {metadata['owner'] or 'no experiment'}, not of {self.owner or 'none'}")
         if metadata["device"] == self.model.device.type:
@@ -102,33 +95,31 @@ class Checkpoint:
         history = json.loads(metadata["history"])
         if not 1 <= step <= steps or not math.isfinite(seconds) or seconds < 0:
             raise ValueError(f"step {step} of {steps} after {seconds} seconds")
-        if not isinstance(history, list) or not all(is_record(record) for record in history):
+        if not isinstance(history, list) or not all(map(is_record, history)):
             raise ValueError("a history that is no list of validations")
-        validated = [*range(validate_every, step + 1, validate_every)]
-        if [record["step"] for record in history] != validated + [steps] * (
-            step == steps and steps % validate_every > 0
-        ):
+        validated = [n for n in range(1, step + 1) if n % validate_every == 0 or n == steps]
+        if [record["step"] for record in history] != validated:
             raise ValueError(f"a history that is not that of {step} steps")
         return Progress(step, tuple(history), seconds)
 
     def _expected(self) -> dict[str, torch.Tensor]:
         """For every tensor of a checkpoint, by name, one of its shape and type."""
-        found = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        for index, parameter in enumerate(parameters):
-            found[f"optimizer.{index}.step"] = torch.zeros(())
-            found |= {f"optimizer.{index}.{name}": parameter for name in ("exp_avg", "exp_avg_sq")}
-        return found | self._generators()
+        found = {f"model.{name}": value for name, value in self.model.state_dict().items()} | self._generators()
+        (group,) = self.optimizer.param_groups
+        for index, parameter in enumerate(group["params"]):
+            states = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+            found |= {f"optimizer.{index}.{name}": value for name, value in states.items()}
+        return found
 
     def _load(self, tensors: dict[str, torch.Tensor]) -> None:
         self.model.load_state_dict(
             {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
         )
-        state: dict[int, dict] = {}
+        state = defaultdict(dict)
         for key, value in tensors.items():
             if key.startswith("optimizer."):
                 _, index, name = key.split(".")
-                state.setdefault(int(index), {})[name] = value
+                state[int(index)][name] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.generator.set_state(tensors["generator"])

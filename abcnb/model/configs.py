@@ -3,7 +3,7 @@
 import inspect
 from dataclasses import dataclass, fields
 
-from abcnb.machine.checks import check_types
+from abcnb.machine.checks import check_among, check_least, check_types
 from abcnb.model.positions import SCHEMES, Positions
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
@@ -48,44 +48,34 @@ class ModelConfig:
 
     def __post_init__(self):
         check_types(self)
-        if self.position not in SCHEMES:
-            raise ValueError(f"expected a position among {', '.join(SCHEMES)}, got {self.position!r}")
-        if self.heads < 1 or self.d_model < 1 or self.d_model % (2 * self.heads):
+        check_among(self, position=SCHEMES, cross_distance=CROSS_DISTANCES, architecture=ARCHITECTURES)
+        check_least(
+            self, encoder_layers=0, decoder_layers=1, heads=1, d_model=1, d_ff=1, period=1, relative_clip=1
+        )
+        check_least(self, max_position=1, rotary_width=0)
+        scheme, in_stream = SCHEMES[self.position], self.architecture == "decoder-only"
+        if self.d_model % (2 * self.heads):
             raise ValueError(f"expected d_model to be a multiple of 2 × {self.heads} heads, got {self.d_model}")
-        if self.decoder_layers < 1 or self.encoder_layers < 0 or self.d_ff < 1:
-            raise ValueError(f"expected at least 1 decoder layer, 0 encoder layers and d_ff 1, got {self}")
-        if self.encoder_layers and SCHEMES[self.position].biased:
-            raise ValueError(f"expected no encoder layers with {self.position!r}, which has no bias for them")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"expected a dropout in [0, 1), got {self.dropout}")
-        if self.period < 1 or self.relative_clip < 1:
-            raise ValueError(f"expected a period and a relative_clip of at least 1, got {self}")
-        if self.max_position < 1 or self.rotary_width < 0:
-            raise ValueError(f"expected a max_position of at least 1 and a rotary_width of at least 0, got {self}")
-        if self.cross_distance not in CROSS_DISTANCES:
-            raise ValueError(
-                f"expected a cross_distance among {', '.join(CROSS_DISTANCES)}, got {self.cross_distance!r}"
-            )
-        if self.architecture not in ARCHITECTURES:
-            raise ValueError(
-                f"expected an architecture among {', '.join(ARCHITECTURES)}, got {self.architecture!r}"
-            )
-        if self.architecture == "decoder-only" and self.encoder_layers:
+        if self.encoder_layers and scheme.biased:
+            raise ValueError(f"expected no encoder layers with {self.position!r}, which has no bias for them")
+        if self.encoder_layers and in_stream:
             raise ValueError(f"expected no encoder layers in a decoder-only model, got {self.encoder_layers}")
-        if self.architecture == "decoder-only" and (self.cross_distance, self.rotary_width) != ("left", 0):
+        if in_stream and (self.cross_distance, self.rotary_width) != ("left", 0):
             raise ValueError(
                 "expected cross_distance 'left' and rotary_width 0 in a decoder-only model, which reads neither, got "
                 f"{self.cross_distance!r} and {self.rotary_width}"
             )
-        if self.architecture == "decoder-only" and not SCHEMES[self.position].in_streams:
-            known = [name for name, scheme in SCHEMES.items() if scheme.in_streams]
+        if in_stream and not scheme.in_streams:
+            known = [name for name, other in SCHEMES.items() if other.in_streams]
             raise ValueError(
                 f"expected a position among {', '.join(known)} in a decoder-only model, got {self.position!r}"
             )
-        if self.architecture == "encoder-decoder" and SCHEMES[self.position].only_in_streams:
+        if not in_stream and scheme.only_in_streams:
             raise ValueError(f"{self.position!r} positions are for decoder-only models")
         for part in fields(self):
-            unread = part.name in OF_SCHEMES and part.name not in read_by(SCHEMES[self.position])
+            unread = part.name in OF_SCHEMES and part.name not in read_by(scheme)
             if unread and getattr(self, part.name) != part.default:
                 raise ValueError(
                     f"expected {part.name}={part.default} with {self.position!r} positions, which do not read it, "
@@ -135,14 +125,12 @@ class TrainingConfig:
 
     def __post_init__(self):
         check_types(self)
-        if min(self.steps, self.batch_size, self.validate_every, self.validation_samples) < 1:
-            raise ValueError(f"expected steps, batch_size and validation sizes of at least 1, got {self}")
-        if not 0 < self.learning_rate < 1 or self.clip <= 0 or min(self.warmup_steps, self.weight_decay) < 0:
-            raise ValueError(
-                f"expected a learning rate in (0, 1), a positive clip, warm-up and weight decay ≥ 0, got {self}"
-            )
-        if self.precision not in ("auto", "fp32", "bf16"):
-            raise ValueError(f"expected precision auto, fp32 or bf16, got {self.precision!r}")
+        check_least(
+            self, steps=1, batch_size=1, validate_every=1, validation_samples=1, warmup_steps=0, weight_decay=0
+        )
+        check_among(self, precision=("auto", "fp32", "bf16"))
+        if not 0 < self.learning_rate < 1 or self.clip <= 0:
+            raise ValueError(f"expected a learning rate in (0, 1) and a positive clip, got {self}")
 
 
 @dataclass(frozen=True)
@@ -153,5 +141,4 @@ class LoRAConfig:
 
     def __post_init__(self):
         check_types(self)
-        if self.rank < 1:
-            raise ValueError(f"expected a rank of at least 1, got {self.rank}")
+        check_least(self, rank=1)

@@ -9,8 +9,8 @@ import torch
 
 from abcnb.lines.coordinates import Columns, Stream, locate
 from abcnb.machine.devices import bar
-from abcnb.model.layers import OpenTokens
-from abcnb.model.transformer import LayerBiases, Transformer
+from abcnb.model.layers import OpenTokens, needs_keys
+from abcnb.model.transformer import Transformer
 from abcnb.tasks.task import Batch
 
 CHUNK = 2048  # output steps predicted in one pass
@@ -44,31 +44,27 @@ def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) 
         raise ValueError(reason)
     model.eval()
     stream, tokens = model.stream_of(batch.stream).to(model.device), model.sequence(batch)
-    first, layers, parts = stream.prompt - 1 - stream.source, len(model.decoder), []
-    for wanted in bar(
-        torch.arange(first, tokens.shape[1], device=model.device).split(chunk), desc=f"{stream.rows:,} steps"
-    ):
+    selves = model.self_biases * (len(model.decoder) // len(model.self_biases))
+    steps, parts = torch.arange(stream.prompt - 1 - stream.source, len(stream), device=model.device), []
+    for wanted in bar(steps.split(chunk), desc=f"{stream.rows:,} steps"):
         rows = wanted
-        # From the last layer down: each asks the one below for the tokens that it looks back to.
-        for bias in reversed(model.self_biases * (layers // len(model.self_biases))):
-            seen = bias.open_tokens(rows, stream)
-            rows = torch.cat([rows, seen[seen >= 0]]).unique()
-        columns = Columns(stream, rows)
-        selves = [OpenTokens(_at(rows, bias.open_tokens(rows, stream))) for bias in model.self_biases]
-        memory = coordinates = None
-        crosses = [None]
-        if model.crossing:
-            opened = [bias.open_tokens(rows, stream) for bias in model.cross_biases]
-            index = torch.cat([seen[seen >= 0] for seen in opened]).unique()
-            source = Columns(stream, index, crossing=True)
-            crosses = [OpenTokens(_at(index, seen)) for seen in opened]
-            keyed = not all(opened.single for opened in crosses)
-            memory = model.memory(batch.source[:, index], source, keyed=keyed)
-            coordinates = model.positions.coordinates(source)
-        biases = list(zip(selves * (layers // len(selves)), crosses * (layers // len(crosses)), strict=True))
-        x, _ = model.run_decoder(model.embed(tokens[:, rows], columns), rows, rows, memory, coordinates, biases)
+        for bias in reversed(selves):  # each layer asks the one below for the tokens that it looks back to
+            rows = _joined(rows, bias.open_tokens(rows, stream))
+        opened = [bias.open_tokens(rows, stream) for bias in model.cross_biases]
+        source = _joined(rows[:0], *opened)
+        own = [OpenTokens(_at(rows, bias.open_tokens(rows, stream))) for bias in model.self_biases]
+        crossed = [OpenTokens(_at(source, seen)) for seen in opened]
+        columns, keyed = Columns(stream, source, crossing=True), any(map(needs_keys, crossed))
+        memory = model.memory(batch.source[:, source], columns, keyed=keyed)
+        x = model.embed(tokens[:, rows], Columns(stream, rows))
+        x, _ = model.run_decoder(x, rows, rows, memory, model.by_layer(own, crossed))
         parts.append(model.logits(x[:, locate(rows, wanted)]).argmax(-1))
     return torch.cat(parts, 1)
+
+
+def _joined(columns: torch.Tensor, *opened: torch.Tensor) -> torch.Tensor:
+    """Columns and the open tokens of attentions, each once, sorted."""
+    return torch.cat([columns, *(tokens[tokens >= 0] for tokens in opened)]).unique()
 
 
 def _at(present: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
@@ -83,7 +79,7 @@ def _at(present: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
 def greedy_decode(
     model: Transformer, source: torch.Tensor, stream: Stream, steps: int, cache: bool = True
 ) -> torch.Tensor:
-    """Write an output token by token, each the argmax given those before it.
+    """Write an output token by token, each the argmax given those before it: [batch, steps] token ids.
 
     Every sample writes `steps` tokens; what follows a written end token means nothing.
 
@@ -94,9 +90,6 @@ def greedy_decode(
         steps: tokens to write, the end token included.
         cache: keep keys and values of earlier steps; False runs the whole prefix again at every step.
 
-    Returns:
-        [batch, steps], token ids.
-
     Raises:
         ValueError: more steps than the output has.
     """
@@ -106,11 +99,7 @@ def greedy_decode(
         raise ValueError(f"expected at most the {stream.rows} steps that the output has, got {steps}")
     along_lines = cache and not why_not_along_lines(model)
     last_readers = _last_readers(model, stream) if along_lines else None
-    memory = coordinates = None
-    if model.crossing:
-        columns = stream.columns(crossing=True)
-        memory, coordinates = model.memory(source, columns), model.positions.coordinates(columns)
-    tokens = model.prompt(source)
+    memory, tokens = model.memory(source, stream.columns(crossing=True)), model.prompt(source)
     written = tokens.shape[1]
     past, kept = None, torch.empty(0, dtype=torch.long, device=source.device)
     for _ in bar(range(steps), desc="writing"):
@@ -118,10 +107,13 @@ def greedy_decode(
         rows = torch.arange(total - 1 if len(kept) else 0, total, device=source.device)
         kept = torch.cat([kept, rows])
         columns, seen = Columns(stream, rows), Columns(stream, kept)
-        biases = _along_lines(model, rows, seen) if along_lines else model.biases_of(rows, seen)
+        if along_lines:
+            opened = model.open_tokens(rows, stream)
+            biases = [(OpenTokens(_at(kept, own.tokens)), crossed) for own, crossed in opened]
+        else:
+            biases = model.biases_of(rows, seen)
         angles = model.positions.angles(columns), model.positions.angles(seen)
-        x = model.embed(tokens[:, rows], columns)
-        x, past = model.run_decoder(x, *angles, memory, coordinates, biases, past)
+        x, past = model.run_decoder(model.embed(tokens[:, rows], columns), *angles, memory, biases, past)
         tokens = torch.cat([tokens, model.logits(x[:, -1:]).argmax(-1)], dim=1)
         if not cache:
             past, kept = None, kept[:0]
@@ -131,18 +123,8 @@ def greedy_decode(
 
 
 def write_outputs(model: Transformer, batch: Batch) -> torch.Tensor:
-    """Decode the inputs of a batch greedily, to as many tokens as its targets have.
-
-    Returns:
-        [batch, steps], token ids on the model's device.
-    """
+    """Decode the inputs of a batch greedily, to as many tokens as its targets have: [batch, steps] token ids."""
     return greedy_decode(model, batch.source.to(model.device), batch.stream, batch.target.shape[1])
-
-
-def _along_lines(model: Transformer, rows: torch.Tensor, kept: Columns) -> LayerBiases:
-    """The open tokens of each layer's attentions, those of self-attention as indices into the tokens that are kept."""
-    biases = model.open_tokens(rows, kept.stream)
-    return [(OpenTokens(locate(kept.index, own.tokens)), crossed) for own, crossed in biases]
 
 
 def _last_readers(model: Transformer, stream: Stream) -> torch.Tensor:

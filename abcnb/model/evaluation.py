@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from abcnb.machine.devices import bar, telling
 from abcnb.model.decoding import predictions_in_chunks, why_not_along_lines
@@ -29,8 +29,8 @@ class Score:
     Attributes:
         length: digits of the operands (decimal digits for Parity).
         samples, correct: how many were tried and matched whole.
-        wrong_digits: output tokens, over all samples, that teacher forcing got wrong.
-        digits: output tokens over all samples, end tokens included.
+        wrong_digits, digits: output tokens over all samples, end tokens included, that teacher forcing got wrong, and
+            all.
         code, date: of a stored score, the fingerprint of the code that produced it, and the day it was measured.
         worst_kind, worst_percent: of a test set with several kinds, the one with the lowest exact match (the first
             of several), and that exact match in percent, to four decimals.
@@ -147,10 +147,8 @@ def evaluate(model: Transformer, task: Task, form: str, *test: int | str, **name
     scores = evaluate_kinds(model, task, form, *test, **named)
     counts = zip(*((s.samples, s.correct, s.wrong_digits, s.digits) for s in scores.values()), strict=True)
     worst, lowest = min(scores.items(), key=lambda kind: kind[1].exact_match)
-    total = Score(lowest.length, *map(sum, counts))
-    if len(scores) == 1:
-        return total
-    return replace(total, worst_kind=worst, worst_percent=round(lowest.exact_match, 4))
+    several = {"worst_kind": worst, "worst_percent": round(lowest.exact_match, 4)} if len(scores) > 1 else {}
+    return Score(lowest.length, *map(sum, counts), **several)
 
 
 def evaluate_kinds(
@@ -187,10 +185,9 @@ def check_request(task: Task, length: int, samples: int, test_set: str = "random
         raise ValueError(
             f"expected lengths of at least 2 for {task.name}, which has two terms or more, got {length}"
         )
-    digits = length * math.log(task.length_base) / math.log(task.base)
     if task.in_rows:
         check_test(1, task.outputs_at(length), 1)
-    operands = task.operands_at(length)
+    digits, operands = length * math.log(task.length_base) / math.log(task.base), task.operands_at(length)
     most = task.base ** min(digits * operands, 30)  # there are no more samples than that
     check_test(min(samples, int(most)), digits, operands)
 
@@ -198,13 +195,10 @@ def check_request(task: Task, length: int, samples: int, test_set: str = "random
 def test_inputs(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
     """Operands of each kind of a test set, padded as `evaluate_kinds` pads them."""
     check_request(task, length, samples, test_set)
-    usual = task.width_at(length)
     with telling(f"drawing {samples:,} samples of {length:,} digits"):
         cases = test_cases(task, length, samples, test_set)
-    return {
-        kind: task.widened(operands, max(usual, least_width) + operands[0].shape[1] - usual)
-        for kind, operands in cases.items()
-    }
+    more = max(0, least_width - task.width_at(length))
+    return {kind: task.widened(operands, operands[0].shape[1] + more) for kind, operands in cases.items()}
 
 
 def wrong_by_step(model: Transformer, task: Task, form: str, *test: int | str) -> torch.Tensor:
@@ -212,13 +206,12 @@ def wrong_by_step(model: Transformer, task: Task, form: str, *test: int | str) -
 
     Step i writes the digit of place i, the last one the end token.
     """
-    total = torch.zeros(0, dtype=torch.long)
-    for operands in test_inputs(task, *test).values():
-        for wrong in is_wrong(model, task, operands, form):
-            found = wrong.sum(0).cpu()
-            total = F.pad(total, (0, max(0, len(found) - len(total))))
-            total[: len(found)] += found
-    return total
+    parts = [
+        wrong.sum(0).cpu()
+        for operands in test_inputs(task, *test).values()
+        for wrong in is_wrong(model, task, operands, form)
+    ]
+    return pad_sequence(parts).sum(1)
 
 
 def output_steps(task: Task, operands: Operands) -> int:

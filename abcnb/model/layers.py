@@ -43,17 +43,15 @@ class OpenTokens(NamedTuple):
 
     tokens: torch.Tensor
 
-    @property
-    def single(self) -> bool:
-        """Whether each row of each head attends to one token: keys and queries then decide nothing."""
-        return self.tokens.shape[-1] == 1
+
+def needs_keys(bias: torch.Tensor | OpenTokens | None) -> bool:
+    """Whether attention with this bias compares queries with keys: not where each row of each head sees one token."""
+    return not (isinstance(bias, OpenTokens) and bias.tokens.shape[-1] == 1)
 
 
 def gathered(value: torch.Tensor, opened: OpenTokens) -> torch.Tensor:
     """Attention to one token a row and head, whose softmax is 1: [batch, heads, rows, d_head]."""
-    batch, heads, _, size = value.shape
-    rows = opened.tokens.shape[1]
-    return value.gather(2, opened.tokens[None].expand(batch, heads, rows, size))
+    return value.gather(2, opened.tokens[None].expand(len(value), -1, -1, value.shape[-1]))
 
 
 def attend_to_open(
@@ -72,21 +70,34 @@ def attend_to_open(
     return mixed.view(query.shape)
 
 
+def attend_to_all(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    record: tuple[str, list] | None,
+) -> torch.Tensor:
+    """Attention with a bias, [heads or 1, rows, columns] or with a batch before it: [batch, heads, rows, d_head]."""
+    if bias is not None:
+        bias = bias.to(query.dtype)
+        bias = bias[None] if bias.dim() == 3 else bias  # the fused kernels take four dimensions only
+    if record is None:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    added = torch.zeros_like(scores) if bias is None else bias.expand_as(scores)
+    weights = (scores if bias is None else scores + bias).softmax(-1)
+    what, recorded = record
+    recorded.append({"weights": weights, "scores": scores, "bias": added}[what])
+    return weights @ value
+
+
 KeysValues = tuple[torch.Tensor | None, torch.Tensor]
-
-
-def needs_keys(bias: torch.Tensor | OpenTokens | None) -> bool:
-    """Whether attention with this bias compares queries with keys."""
-    return not (isinstance(bias, OpenTokens) and bias.single)
 
 
 class Attention(nn.Module):
     """Multi-head attention with an additive bias, and positions in queries and keys where the scheme has them.
 
-    Args:
-        config: sizes.
-        positions: the position scheme.
-        crossing: it attends from the decoder to the source.
+    `crossing`: it attends from the decoder to the source.
     """
 
     def __init__(self, config: ModelConfig, positions: Positions, crossing: bool = False):
@@ -111,9 +122,8 @@ class Attention(nn.Module):
 
     def keys_values(self, memory: torch.Tensor, columns: torch.Tensor, keyed: bool = True) -> KeysValues:
         """Keys and values of [batch, columns, d_model], each [batch, heads, columns, d_head]; keys only if `keyed`."""
-        key = self._split(self.key(memory)) if keyed else None
-        value = self._split(self.value(memory))
-        return self.turn(key, columns) if keyed else None, value
+        key = self.turn(self._split(self.key(memory)), columns) if keyed else None
+        return key, self._split(self.value(memory))
 
     def forward(
         self,
@@ -124,49 +134,34 @@ class Attention(nn.Module):
         bias: torch.Tensor | OpenTokens | None,
         record: tuple[str, list] | None = None,
     ) -> torch.Tensor:
-        """Attend from x to keys and values.
+        """Attend from x, [batch, rows, d_model], to keys and values; the same shape.
 
         Args:
-            x: [batch, rows, d_model].
+            x: hidden states.
             rows: [rows], step numbers.
             keys_values: from `keys_values`.
             columns: [columns], step numbers or coordinates of source columns (`Positions.coordinates`).
             bias: [heads or 1, rows, columns] added to the scores, the tokens that are open, or None.
             record: (`weights`, `scores` or `bias`, the list to append them to); takes the explicit path.
-
-        Returns:
-            [batch, rows, d_model].
         """
-        key, value = keys_values
-        if isinstance(bias, OpenTokens) and bias.single:
-            return self.output(gathered(value, bias).transpose(1, 2).flatten(2))
-        query = self.turn(self._split(self.query(x)), rows)
-        if isinstance(bias, OpenTokens):
-            return self.output(attend_to_open(query, key, value, bias).transpose(1, 2).flatten(2))
-        if self.relative is not None:
-            relative = self.relative(query, rows, columns)
-            bias = relative if bias is None else relative + bias
-        if bias is not None:
-            bias = bias.to(query.dtype)
-            bias = bias[None] if bias.dim() == 3 else bias  # the fused kernels take four dimensions only
-        if record is None:
-            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        if not needs_keys(bias):
+            mixed = gathered(keys_values[1], bias)
         else:
-            scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
-            weights = (scores if bias is None else scores + bias).softmax(-1)
-            added = torch.zeros_like(scores) if bias is None else bias.expand_as(scores)
-            record[1].append({"weights": weights, "scores": scores, "bias": added}[record[0]])
-            mixed = weights @ value
+            query = self.turn(self._split(self.query(x)), rows)
+            if isinstance(bias, OpenTokens):
+                mixed = attend_to_open(query, *keys_values, bias)
+            else:
+                if self.relative is not None:
+                    relative = self.relative(query, rows, columns)
+                    bias = relative if bias is None else relative + bias
+                mixed = attend_to_all(query, *keys_values, bias, record)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 
-class FeedForward(nn.Sequential):
+def feed_forward(config: ModelConfig) -> nn.Sequential:
     """Linear, ReLU, linear."""
-
-    def __init__(self, config: ModelConfig):
-        super().__init__(
-            nn.Linear(config.d_model, config.d_ff), nn.ReLU(inplace=True), nn.Linear(config.d_ff, config.d_model)
-        )
+    d, d_ff = config.d_model, config.d_ff
+    return nn.Sequential(nn.Linear(d, d_ff), nn.ReLU(inplace=True), nn.Linear(d_ff, d))
 
 
 class EncoderLayer(nn.Module):
@@ -174,7 +169,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, positions: Positions):
         super().__init__()
-        self.attention, self.feed_forward = Attention(config, positions), FeedForward(config)
+        self.attention, self.feed_forward = Attention(config, positions), feed_forward(config)
         self.norm_attention, self.norm_feed_forward = (nn.LayerNorm(config.d_model) for _ in range(2))
         self.dropout = nn.Dropout(config.dropout)
 
@@ -195,7 +190,7 @@ class DecoderLayer(nn.Module):
         self.crossing = config.architecture == "encoder-decoder"
         if self.crossing:
             self.cross_attention = Attention(config, positions, crossing=True)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = feed_forward(config)
         self.norm_self, self.norm_feed_forward = nn.LayerNorm(config.d_model), nn.LayerNorm(config.d_model)
         if self.crossing:
             self.norm_cross = nn.LayerNorm(config.d_model)
@@ -212,26 +207,22 @@ class DecoderLayer(nn.Module):
         biases: tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None],
         recording: Recording | None = None,
     ) -> tuple[torch.Tensor, KeysValues]:
-        """One layer.
+        """x of the next layer, [batch, rows, d_model], and the keys and values of all steps so far.
 
         Args:
-            x: [batch, rows, d_model].
+            x: hidden states.
             rows: [rows], step numbers of x.
             past: keys and values of earlier steps, or None.
             steps: step numbers of past and present keys.
-            memory: the source's keys and values for this layer; None in a decoder-only model.
-            columns: coordinates of the source's columns, likewise.
+            memory, columns: the source's keys and values for this layer and coordinates; None in a decoder-only model.
             biases: of self- and of cross-attention.
             recording: where to leave attention weights or scores.
-
-        Returns:
-            x of the next layer, and the keys and values of all steps so far.
         """
         normed = self.norm_self(x)
         keys_values = self.self_attention.keys_values(normed, rows, needs_keys(biases[0]))
         if past is not None:
             pairs = zip(past, keys_values, strict=True)
-            keys_values = tuple(None if new is None else torch.cat([old, new], dim=2) for old, new in pairs)
+            keys_values = tuple(new if new is None else torch.cat([old, new], dim=2) for old, new in pairs)
         ask = recording and (recording.what, recording.self_attention)
         x = x + self.dropout(self.self_attention(normed, rows, keys_values, steps, biases[0], ask))
         if self.crossing:

@@ -21,19 +21,12 @@ from abcnb.model.transformer import Transformer
 
 
 class LowRankLinear(nn.Module):
-    """A frozen linear map plus a trained one of low rank.
-
-    Args:
-        frozen: the trained projection; it is not trained further.
-        rank: of the update, at most its smaller side.
-    """
+    """A trained linear map, frozen, plus one of low rank, at most its smaller side."""
 
     def __init__(self, frozen: nn.Linear, rank: int):
         super().__init__()
-        if rank > min(frozen.in_features, frozen.out_features):
-            raise ValueError(
-                f"expected a rank of at most {min(frozen.in_features, frozen.out_features)}, got {rank}"
-            )
+        if rank > (most := min(frozen.in_features, frozen.out_features)):
+            raise ValueError(f"expected a rank of at most {most}, got {rank}")
         self.frozen = frozen.requires_grad_(False)
         self.down = nn.Parameter(torch.empty(rank, frozen.in_features))
         self.up = nn.Parameter(torch.zeros(frozen.out_features, rank))

@@ -31,10 +31,8 @@ class Positions(nn.Module):
         in_streams, only_in_streams: it can stand in a decoder-only model, and in no other.
     """
 
-    absolute = True
-    biased = False
-    in_streams = False
-    only_in_streams = False
+    absolute, biased = True, False
+    in_streams, only_in_streams = True, False
 
     def draw(self, stream: Stream, batch: int) -> int | torch.Tensor:
         """What a training batch draws at random, passed on to `vectors`; 0 in evaluation."""
@@ -65,19 +63,11 @@ class Positions(nn.Module):
         return []
 
 
-class NoPositions(Positions):
-    """NoPE."""
-
-    in_streams = True
-
-
 class Sinusoidal(Positions):
     """The sinusoid of the column number on the source side, of the step number on the target side.
 
     Source: Vaswani et al. 2017, section 3.5; paper: Vanilla.
     """
-
-    in_streams = True
 
     def __init__(self, d_model: int):
         super().__init__()
@@ -90,13 +80,11 @@ class Sinusoidal(Positions):
 class CyclicColumns(Positions):
     """Cyclic position indexing (CPI): the sinusoid of an index modulo T, in columns from the units digit, and in steps.
 
-    Args:
-        d_model: size of the vectors.
-        period: T.
-
-    Source: paper, appendix C.4. That it is counted from the units digit on both sides is our reading; without it the
-    phase shifts with the width.
+    Source: paper, appendix C.4 (`period`: T). That it is counted from the units digit on both sides is our reading;
+    without it the phase shifts with the width.
     """
+
+    in_streams = False
 
     def __init__(self, d_model: int, period: int = 3):
         super().__init__()
@@ -113,13 +101,9 @@ class CyclicColumns(Positions):
 
 
 class Kinds(Positions):
-    """A learned vector for the kind of step that a token makes (`coordinates`), and one for the prompt: no positions.
+    """A learned vector for the kind of step that a token makes (`coordinates`), one for the prompt; no positions."""
 
-    Args:
-        d_model: size of the vectors.
-    """
-
-    in_streams = only_in_streams = True
+    only_in_streams = True
     MOST = 8  # kinds of steps that there is a vector for
 
     def __init__(self, d_model: int):
@@ -132,7 +116,7 @@ class Kinds(Positions):
 
 
 SCHEMES: dict[str, type[Positions]] = {
-    "none": NoPositions,
+    "none": Positions,
     "sinusoidal": Sinusoidal,
     "cyclic-columns": CyclicColumns,
     "kinds": Kinds,

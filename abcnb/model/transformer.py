@@ -8,6 +8,7 @@ Source: Vaswani et al. 2017; paper, appendix B (sizes).
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -21,8 +22,14 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import EQUALS_ID, START_ID
 
 SHAPES_KEPT = 64  # shapes of a training whose biases are kept
-Memory = list[KeysValues]
-LayerBiases = list[tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None]]
+LayerBiases = list[tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None]]  # self, cross
+
+
+class Memory(NamedTuple):
+    """What decoder layers read of the source: keys and values for each, and coordinates (`Positions.coordinates`)."""
+
+    keys_values: list[KeysValues | None]
+    columns: torch.Tensor | None
 
 
 class Transformer(nn.Module):
@@ -38,8 +45,7 @@ class Transformer(nn.Module):
         trained_on: the task, base and form that it was trained on; empty where that is not known.
 
     Raises:
-        ValueError: there are biases, but neither one nor one for each decoder layer, a bias is for the other attention
-            or another number of heads, or a decoder-only model has one of cross-attention.
+        ValueError: another number of biases, or one for another attention or number of heads.
     """
 
     def __init__(
@@ -81,11 +87,8 @@ class Transformer(nn.Module):
         if self.positions.biased and not self.crossing:  # the scheme's bias of an attention that is not there
             self.positions.cross_bias.requires_grad_(False)
         if self.gathers:  # nothing is compared, so nothing would train what queries and keys are made with
-            for layer in self.decoder:
-                unread = [layer.self_attention.query, layer.self_attention.key]
-                if self.crossing:
-                    unread += [layer.cross_attention.query, layer.cross_attention.key, layer.norm_cross]
-                for module in unread:
+            for name, module in self.decoder.named_modules():
+                if name.endswith(("query", "key", "norm_cross")):
                     module.requires_grad_(False)
 
     @property
@@ -107,18 +110,12 @@ class Transformer(nn.Module):
         return self.head.weight.device
 
     def stream_of(self, stream: Stream) -> Stream:
-        """The coordinates of a task's input as this architecture has it.
-
-        Raises:
-            ValueError: an encoder-decoder, and an input that is one sequence.
-        """
-        if not self.crossing:
-            return in_one(stream)
-        if not stream.source:
+        """The coordinates of a task's input as this architecture has it; an encoder-decoder reads no one sequence."""
+        if self.crossing and not stream.source:
             raise ValueError(
                 "expected a decoder-only model for inputs that are one sequence, got an encoder-decoder"
             )
-        return stream
+        return stream if self.crossing else in_one(stream)
 
     def prompt(self, source: torch.Tensor) -> torch.Tensor:
         """What the decoder reads before its first output, [batch, tokens]: the start token, or the input up to `=`."""
@@ -138,46 +135,45 @@ class Transformer(nn.Module):
     def memory(
         self, source: torch.Tensor, columns: Columns, draw: int | torch.Tensor = 0, keyed: bool = True
     ) -> Memory:
-        """The keys and values of source columns for each decoder layer; `keyed` as of `Attention.keys_values`."""
+        """What is read of source columns, nothing in a decoder-only model; `keyed` as of `Attention.keys_values`."""
+        if not self.crossing:
+            return Memory([None] * len(self.decoder), None)
         x, angles = self.embed(source, columns, draw), self.positions.angles(columns)
         for layer in self.encoder:
             x = layer(x, angles)
-        return [layer.cross_attention.keys_values(x, angles, keyed) for layer in self.decoder]
+        keys_values = [layer.cross_attention.keys_values(x, angles, keyed) for layer in self.decoder]
+        return Memory(keys_values, self.positions.coordinates(columns))
 
     def biases_of(self, rows: torch.Tensor, columns: Columns) -> LayerBiases:
-        """The expanded (self, cross) biases of each decoder layer, causality included.
-
-        Args:
-            rows: [rows], numbers of the decoder's tokens.
-            columns: those that self-attention sees.
-        """
-        mask, layers = causal(rows, columns), len(self.decoder)
+        """The biases of each decoder layer over its rows and the columns that self-attention sees, with causality."""
+        mask, crosses = causal(rows, columns), []
         selves = [bias(rows, columns) + mask for bias in self.self_biases] or [mask]
         selves = sums_of(selves, self.positions.biases(rows, columns))
-        crosses = [None]
         if self.crossing:
             source = columns.stream.columns(crossing=True)
             crosses = [bias(rows, source) for bias in self.cross_biases]
-            crosses = sums_of(crosses, self.positions.biases(rows, source)) or [None]
-        selves, crosses = selves * (layers // len(selves)), crosses * (layers // len(crosses))
-        return list(zip(selves, crosses, strict=True))
+            crosses = sums_of(crosses, self.positions.biases(rows, source))
+        return self.by_layer(selves, crosses)
+
+    def by_layer(self, selves: list, crosses: list) -> LayerBiases:
+        """Both attentions' biases for each decoder layer, from one for all of them, one for each, or none."""
+        crosses = crosses or [None]
+        return [(selves[i % len(selves)], crosses[i % len(crosses)]) for i in range(len(self.decoder))]
 
     def run_decoder(
         self,
         x: torch.Tensor,
         rows: torch.Tensor,
         steps: torch.Tensor,
-        memory: Memory | None,
-        columns: torch.Tensor | None,
+        memory: Memory,
         biases: LayerBiases,
         past: list | None = None,
         recording: Recording | None = None,
     ) -> tuple[torch.Tensor, list]:
         """Run the decoder layers over embedded tokens; returns hidden states and each layer's keys and values."""
-        kept = []
-        for i, layer in enumerate(self.decoder):
-            before, crossed = past[i] if past else None, memory[i] if memory else None
-            x, keys_values = layer(x, rows, before, steps, crossed, columns, biases[i], recording)
+        kept, past = [], past or [None] * len(self.decoder)
+        for layer, before, source, bias in zip(self.decoder, past, memory.keys_values, biases, strict=True):
+            x, keys_values = layer(x, rows, before, steps, source, memory.columns, bias, recording)
             kept.append(keys_values)
         return x, kept
 
@@ -190,16 +186,10 @@ class Transformer(nn.Module):
         stream, tokens = self.stream_of(batch.stream), self.sequence(batch)
         columns = Columns(stream, torch.arange(tokens.shape[1], device=tokens.device))
         draw = self.positions.draw(stream, len(tokens)) if self.training else 0
-        gathers = self.gathers and recording is None
-        kept = not self.positions.biased
-        biases = self._kept(columns, gathers) if kept else self.biases_of(columns.index, columns)
-        memory = coordinates = None
-        if self.crossing:
-            source = stream.columns(crossing=True)
-            memory = self.memory(batch.source, source, draw, needs_keys(biases[0][1]))
-            coordinates = self.positions.coordinates(source)
+        biases = self._kept_biases(columns, self.gathers and recording is None)
+        memory = self.memory(batch.source, stream.columns(crossing=True), draw, needs_keys(biases[0][1]))
         x, angles = self.embed(tokens, columns, draw), self.positions.angles(columns)
-        x, _ = self.run_decoder(x, angles, angles, memory, coordinates, biases, None, recording)
+        x, _ = self.run_decoder(x, angles, angles, memory, biases, None, recording)
         return self.logits(x[:, stream.prompt - 1 - stream.source :])
 
     @torch.no_grad()
@@ -209,20 +199,24 @@ class Transformer(nn.Module):
 
     def open_tokens(self, rows: torch.Tensor, stream: Stream) -> LayerBiases:
         """The open tokens of each layer's attentions, of a model whose attention is along lines alone."""
-        layers = len(self.decoder)
-        selves = [OpenTokens(bias.open_tokens(rows, stream)) for bias in self.self_biases]
-        crosses = [OpenTokens(bias.open_tokens(rows, stream)) for bias in self.cross_biases] or [None]
-        return list(zip(selves * (layers // len(selves)), crosses * (layers // len(crosses)), strict=True))
+        selves, crosses = (
+            [OpenTokens(bias.open_tokens(rows, stream)) for bias in biases]
+            for biases in (self.self_biases, self.cross_biases)
+        )
+        return self.by_layer(selves, crosses)
 
-    def _kept(self, columns: Columns, gathers: bool) -> LayerBiases:
-        """Biases without parameters, which are the same at every step of one shape: the last ones are kept."""
+    def _kept_biases(self, columns: Columns, gathers: bool) -> LayerBiases:
+        """The biases; without parameters they are the same at every step of one shape, and the last ones are kept."""
+        if self.positions.biased:
+            return self.biases_of(columns.index, columns)
         key = len(columns), columns.stream, gathers
         if key not in self._known_biases:
-            while len(self._known_biases) >= SHAPES_KEPT:
+            if len(self._known_biases) >= SHAPES_KEPT:
                 del self._known_biases[next(iter(self._known_biases))]
             with torch.inference_mode(False):  # they may be trained with later
-                made = self.open_tokens(columns.index, columns.stream) if gathers else None
-                self._known_biases[key] = made or self.biases_of(columns.index, columns)
+                rows = columns.index
+                made = self.open_tokens(rows, columns.stream) if gathers else self.biases_of(rows, columns)
+            self._known_biases[key] = made
         return self._known_biases[key]
 
 
@@ -230,6 +224,4 @@ def sums_of(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.
     """The sums of two lists of biases, each of them empty, one for all layers, or one for each layer."""
     if not some or not others:
         return some or others
-    count = max(len(some), len(others))
-    pairs = zip(some * (count // len(some)), others * (count // len(others)), strict=True)
-    return [one + other for one, other in pairs]
+    return [some[i % len(some)] + others[i % len(others)] for i in range(max(len(some), len(others)))]

@@ -23,19 +23,14 @@ import torch
 from torch import nn
 
 from abcnb.lines.coordinates import NO_PLACE, Columns
-from abcnb.model.configs import CROSS_DISTANCES
 from abcnb.model.positions import Positions
 
 
 def coordinates(columns: Columns, cross_distance: str = "left") -> torch.Tensor:
     """What distances to steps are taken from, [columns]; `NO_PLACE` where a column has no distance.
 
-    Args:
-        columns: of the source, or of self-attention, whose coordinates are always their numbers.
-        cross_distance: one of `configs.CROSS_DISTANCES`.
+    `cross_distance` is one of `configs.CROSS_DISTANCES`; columns of self-attention always go by their numbers.
     """
-    if cross_distance not in CROSS_DISTANCES:
-        raise ValueError(f"expected a cross_distance among {', '.join(CROSS_DISTANCES)}, got {cross_distance!r}")
     if not columns.crossing or cross_distance == "left":
         return columns.index
     if cross_distance == "right":
@@ -60,16 +55,13 @@ def _distance(rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
 class ALiBi:
     """Attention with linear biases: b[h, i, j] = −m_h · |i − j|, m_h = 2^(−8h/H) for h = 1 … H.
 
-    Args:
-        heads: number of heads; a power of two.
-        cross_distance: what stands for j in cross-attention; a column without a distance gets 0.
+    In cross-attention a column without a distance gets 0.
 
     Raises:
         ValueError: heads is not a power of two, for which the source defines no single sequence of slopes.
 
-    Source: Press, Smith, Lewis, "Train short, test long", section 3; the slopes are those of every layer. As
-    published it biases causal self-attention only; the cross-attention and the source then carry no position at
-    all. How it would bias cross-attention the source leaves open.
+    Source: Press, Smith, Lewis, "Train short, test long", section 3; the slopes are those of every layer. As published
+    it biases causal self-attention only; how it would bias cross-attention the source leaves open.
     """
 
     def __init__(self, heads: int, cross_distance: str = "left"):
@@ -87,57 +79,40 @@ class ALiBi:
 class T5Bias(nn.Module):
     """A learned number for each head and bucket of the distance; buckets widen logarithmically.
 
-    Half of the buckets hold one distance each, the others grow up to `max_distance`. Causal attention spends all
-    on the past, cross-attention half on either side.
-
-    Args:
-        heads: number of heads.
-        causal: for self-attention.
-        cross_distance: what the distance is taken from in cross-attention; with `places` there is one more
-            bucket, for the columns without a distance.
-        buckets, max_distance: the source's 32 and 128.
+    Half of the buckets hold one distance each, the others grow up to the largest. Causal attention spends all on the
+    past, cross-attention half on either side.
+    With `places` there is one more bucket, for the columns without a distance.
 
     Source: Raffel et al. 2020, section 2.1, and the bucket function of the published code. The source shares the
     numbers among all layers, and biases no cross-attention.
     """
 
-    def __init__(
-        self,
-        heads: int,
-        causal: bool,
-        cross_distance: str = "left",
-        buckets: int = 32,
-        max_distance: int = 128,
-    ):
+    BUCKETS, MAX_DISTANCE = 32, 128
+
+    def __init__(self, heads: int, causal: bool, cross_distance: str = "left"):
         super().__init__()
         self.causal, self.cross_distance = causal, cross_distance
-        self.buckets, self.max_distance = buckets, max_distance
-        self.values = nn.Parameter(torch.zeros(buckets + (cross_distance == "places"), heads))
+        self.values = nn.Parameter(torch.zeros(self.BUCKETS + (cross_distance == "places"), heads))
 
     def bucket(self, relative: torch.Tensor) -> torch.Tensor:
         """The bucket of each distance."""
-        buckets = self.buckets if self.causal else self.buckets // 2
+        buckets = self.BUCKETS if self.causal else self.BUCKETS // 2
         side = torch.zeros_like(relative) if self.causal else (relative > 0) * buckets
         distance = (-relative).clamp(min=0) if self.causal else relative.abs()
         exact = buckets // 2
-        share = (distance.clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
+        share = (distance.clamp(min=1) / exact).log() / math.log(self.MAX_DISTANCE / exact)
         wide = (exact + (share * (buckets - exact)).long()).clamp(max=buckets - 1)
         return side + torch.where(distance < exact, distance, wide)
 
     def forward(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
         """The bias, [heads, rows, columns]."""
         found = coordinates(columns, self.cross_distance)
-        bucket = torch.where(found == NO_PLACE, self.buckets, self.bucket(_distance(rows, found)))
+        bucket = torch.where(found == NO_PLACE, self.BUCKETS, self.bucket(_distance(rows, found)))
         return self.values[bucket].permute(2, 0, 1)
 
 
 class _Formula(nn.Module):
-    """Biases that are a formula of the distance; a column without a distance gets a learned number for each head.
-
-    Args:
-        heads: number of heads.
-        cross_distance: what the distance is taken from in cross-attention.
-    """
+    """Biases that are a formula of the distance; a column without a distance gets a learned number for each head."""
 
     def __init__(self, heads: int, cross_distance: str):
         super().__init__()
@@ -146,15 +121,13 @@ class _Formula(nn.Module):
 
     def of_distance(self, rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
         """The formula, [heads, rows, columns]."""
-        raise TypeError(f"the bias {type(self).__name__!r} does not define of_distance()")
+        raise NotImplementedError
 
     def forward(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
         """The bias, [heads, rows, columns]."""
         found = coordinates(columns, self.cross_distance)
         bias = self.of_distance(rows, found)
-        if self.structural is None:
-            return bias
-        return torch.where(found == NO_PLACE, self.structural[:, None, None], bias)
+        return bias if self.structural is None else bias.where(found != NO_PLACE, self.structural[:, None, None])
 
 
 class KerpleBias(_Formula):
@@ -206,10 +179,7 @@ class FireBias(_Formula):
 class RelativeKeys(nn.Module):
     """Learned vectors w_{clip(distance, k)}, multiplied by the query: the bias q_i · w / √d of cell (i, j).
 
-    Args:
-        d_head: size of a head; the vectors are shared by all heads.
-        clip: largest distance k told apart.
-        structural: there is one more vector, for the columns without a distance.
+    With `structural` there is one more vector, for the columns without a distance.
 
     Source: Shaw et al. 2018, equation 4, on keys only. Heads share vectors as in section 3.3 and layers do not; the
     source's base model has vectors for each head as well (section 4.1).
@@ -229,16 +199,9 @@ class RelativeKeys(nn.Module):
 
 
 class RelativeSelf(Positions):
-    """Shaw's learned vectors for the clipped distance, in self-attention, as published.
-
-    Args:
-        relative_clip: largest distance told apart.
-
-    Source: Shaw et al. 2018 (`RelativeKeys`).
-    """
+    """Shaw's learned vectors (`RelativeKeys`) in self-attention, as published; `relative_clip` is their k."""
 
     absolute = False
-    in_streams = True
 
     def __init__(self, relative_clip: int):
         super().__init__()
@@ -249,12 +212,7 @@ class RelativeSelf(Positions):
 
 
 class Relative(RelativeSelf):
-    """The same in self- and cross-attention.
-
-    Args:
-        relative_clip: largest distance told apart.
-        cross_distance: what the distance is taken from in cross-attention.
-    """
+    """The same in self- and cross-attention."""
 
     def __init__(self, relative_clip: int, cross_distance: str):
         super().__init__(relative_clip)
@@ -270,17 +228,11 @@ class Relative(RelativeSelf):
 class Biased(Positions):
     """Schemes that are a learned bias of the distance: one for self-attention, another for cross-attention.
 
-    Args:
-        heads: number of heads.
-        decoder_layers: number of layers.
-        cross_distance: what the distance is taken from in cross-attention.
-        own_bias_per_layer: each layer has biases of its own, as in FIRE; otherwise all layers share them, as in
-            T5, FIRE-S and the published code of KERPLE.
+    With `own_bias_per_layer` each layer has biases of its own, as in FIRE; otherwise all layers share them, as in T5,
+    FIRE-S and the published code of KERPLE.
     """
 
-    absolute = False
-    biased = True
-    in_streams = True
+    absolute, biased = False, True
     kind: type[nn.Module]
 
     def __init__(self, heads: int, decoder_layers: int, cross_distance: str, own_bias_per_layer: bool):

@@ -18,11 +18,7 @@ def vectors_of(table: nn.Embedding, index: torch.Tensor) -> torch.Tensor:
 
 
 def check_count(needed: int, max_position: int) -> None:
-    """Refuse an input that takes more indices than there are.
-
-    Raises:
-        ValueError: says how many it takes.
-    """
+    """Refuse an input that takes more indices than there are."""
     if needed > max_position:
         raise ValueError(
             f"expected an input that takes at most {max_position} positions, got {needed}: "
@@ -36,38 +32,28 @@ def unused(needed: int, max_position: int) -> int:
 
 
 class Indexed(Positions):
-    """Schemes that give each token an index, and the index a vector.
+    """Schemes that give each token one of `max_position` indices, and the index a vector."""
 
-    Args:
-        d_model: size of the vectors.
-        max_position: how many indices there are.
-    """
-
-    absolute = False
+    absolute, in_streams, learned = False, False, True
 
     def __init__(self, d_model: int, max_position: int):
         super().__init__()
         self.d_model, self.max_position = d_model, max_position
-        self.table = self._table()
-
-    def _table(self) -> nn.Embedding | None:
-        return nn.Embedding(self.max_position, self.d_model)
+        if self.learned:
+            self.table = nn.Embedding(max_position, d_model)
 
     def needed(self, stream: Stream) -> int:
         """How many indices an input takes."""
-        raise TypeError(f"the scheme {type(self).__name__!r} does not define needed()")
+        raise NotImplementedError
 
     def index(self, columns: Columns, draw: int | torch.Tensor = 0) -> torch.Tensor:
         """The index of each token, [tokens] or [batch, tokens]; −1 where it has none."""
-        raise TypeError(f"the scheme {type(self).__name__!r} does not define index()")
-
-    def of_index(self, index: torch.Tensor) -> torch.Tensor:
-        """The vector of each index, [..., d_model]; zero for −1."""
-        return vectors_of(self.table, index)
+        raise NotImplementedError
 
     def vectors(self, columns, draw=0):
         check_count(self.needed(columns.stream), self.max_position)
-        return self.of_index(self.index(columns, draw))
+        index = self.index(columns, draw)
+        return vectors_of(self.table, index) if self.learned else sinusoid(index, self.d_model)
 
 
 class Learned(Indexed):
@@ -91,8 +77,7 @@ class Randomized(Indexed):
     Source: Ruoss et al. 2023, section 3; they draw in evaluation too.
     """
 
-    def _table(self):
-        return None
+    learned = False
 
     def draw(self, stream, batch):
         return int(torch.randint(2**31, ()))
@@ -107,39 +92,33 @@ class Randomized(Indexed):
             positions = positions.pin_memory()
         return positions.to(device, non_blocking=True)[columns.tokens]
 
-    def of_index(self, index):
-        return sinusoid(index, self.d_model)
-
 
 class _FromRandomOffset(Indexed):
     """Schemes that count from an offset which each training sample draws at random.
 
-    Attributes:
-        from_middle: evaluation leaves as many unused indices at either end, instead of counting from the first. Those
-            near an end are trained least: the first belongs to a sample at one offset only, one in the middle at as
-            many as the sample has indices.
+    With `from_middle` evaluation leaves as many unused indices at either end, instead of counting from the first. Those
+    near an end are trained least: the first belongs to a sample at one offset only, one in the middle at as many as the
+    sample has indices.
     """
 
-    in_streams = True
-    from_middle = False
+    in_streams, from_middle = True, False
 
     def draw(self, stream, batch):
         return torch.randint(unused(self.needed(stream), self.max_position) + 1, (batch, 1), device=stream.device)
 
     def counted(self, columns: Columns) -> torch.Tensor:
         """The index of each token before the offset, [tokens]; −1 where it has none."""
-        raise TypeError(f"the scheme {type(self).__name__!r} does not define counted()")
+        raise NotImplementedError
 
     def needed(self, stream):
         parts = [stream.columns(), *([stream.columns(crossing=True)] if stream.source else [])]
         return max(int(self.counted(part).max()) for part in parts) + 1
 
     def index(self, columns, draw=0):
-        offset = draw
         if self.from_middle and not isinstance(draw, torch.Tensor):
-            offset = unused(self.needed(columns.stream), self.max_position) // 2
+            draw = unused(self.needed(columns.stream), self.max_position) // 2
         counted = self.counted(columns)
-        return torch.where(counted >= 0, counted + offset, -1)
+        return torch.where(counted >= 0, counted + draw, -1)
 
 
 class Abacus(_FromRandomOffset):
@@ -173,13 +152,9 @@ class Coupled(_FromRandomOffset):
 class CoupledRows(Kinds):
     """Position coupling on two levels: a vector of the row and one of the place, each from an offset as in `Coupled`.
 
-    Tokens that belong to the same row of the output share the first, those of the same place the second: in a
-    product the multiplier's digits have the row of their products and the multiplicand's their place. The kind of
-    step is told as well.
-
-    Args:
-        d_model: size of the vectors.
-        max_position: how many indices there are on each level.
+    Tokens that belong to the same row of the output share the first, those of the same place the second: in a product
+    the multiplier's digits have the row of their products and the multiplicand's their place. The kind of step is told
+    as well. There are `max_position` indices on each level.
 
     Source: Cho et al. 2024 (arXiv 2410.15787), section 4, for sums of many terms; for products it is ours.
     """
@@ -191,24 +166,20 @@ class CoupledRows(Kinds):
         self.max_position = max_position
         self.rows, self.places = nn.Embedding(max_position, d_model), nn.Embedding(max_position, d_model)
 
-    def _unused(self, stream: Stream) -> list[int]:
-        return [unused(int(self._index(stream, level).max()) + 1, self.max_position) for level in COUNTERS]
+    def _needed(self, stream: Stream) -> list[int]:
+        """How many indices an input takes on each level."""
+        return [int(stream.levels(level).max().clamp(min=-1)) + 1 for level in COUNTERS]
 
     def draw(self, stream, batch):
-        device = stream.device
-        return torch.stack([torch.randint(n + 1, (batch, 1), device=device) for n in self._unused(stream)])
-
-    @staticmethod
-    def _index(stream: Stream, level: str) -> torch.Tensor:
-        """[tokens], −1 where a token has no such index."""
-        return stream.levels(level).clamp(min=-1)
+        counts = [unused(needed, self.max_position) + 1 for needed in self._needed(stream)]
+        return torch.stack([torch.randint(count, (batch, 1), device=stream.device) for count in counts])
 
     def vectors(self, columns, draw=0):
         stream, vectors = columns.stream, super().vectors(columns)
-        draws = draw if isinstance(draw, torch.Tensor) else [n // 2 for n in self._unused(stream)]
-        for table, level, offset in zip((self.rows, self.places), COUNTERS, draws, strict=True):
-            index = self._index(stream, level)
-            check_count(int(index.max()) + 1, self.max_position)
-            index = index[columns.tokens]
+        tables = zip(COUNTERS, (self.rows, self.places), self._needed(stream), strict=True)
+        for number, (level, table, needed) in enumerate(tables):
+            check_count(needed, self.max_position)
+            offset = draw[number] if isinstance(draw, torch.Tensor) else unused(needed, self.max_position) // 2
+            index = stream.levels(level)[columns.tokens]
             vectors = vectors + vectors_of(table, torch.where(index >= 0, index + offset, -1))
         return vectors

@@ -10,25 +10,20 @@ from abcnb.model.positions import Positions
 class Rotary(Positions):
     """RoPE: queries and keys are turned by their column or step number, in self- and cross-attention.
 
-    Args:
-        rotary_width: position interpolation: above this width indices are scaled down to its range; 0 never scales.
+    Above `rotary_width` indices are scaled down to its range (position interpolation); 0 never scales.
 
-    Source: Su et al., RoFormer, equation 34; Chen et al. 2023, equation 4, without their fine-tuning on longer
-    inputs.
+    Source: Su et al., RoFormer, equation 34; Chen et al. 2023, equation 4, without their fine-tuning on longer inputs.
     """
 
     absolute = False
-    in_streams = True
 
     def __init__(self, rotary_width: int = 0):
         super().__init__()
         self.rotary_width = rotary_width
 
     def angles(self, columns):
-        width = columns.stream.width
-        if not 0 < self.rotary_width < width:
-            return columns.index
-        return columns.index * (self.rotary_width / width)
+        share = self.rotary_width / columns.stream.width
+        return columns.index * share if 0 < share < 1 else columns.index
 
     def turn(self, x, index):
         return rotate(x, index)
