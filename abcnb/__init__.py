@@ -58,9 +58,6 @@ def predict(run: "str | Path | Run", text: str, device: str = "auto") -> "Predic
         text: an input in the task's own form, such as `99+1`.
         device: `auto`, `cpu` or `cuda`.
 
-    Returns:
-        A `study.predictions.Prediction`: source, output and label as tokens, the answer and the true one as numbers.
-
     Raises:
         ValueError: no such run, or a text that the task cannot read.
     """

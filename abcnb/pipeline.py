@@ -52,13 +52,6 @@ def model_with_lines(data: TrainingData) -> ModelConfig:
     return replace(plain_model(data), position=position, heads=HEADS_WITH_LINES)
 
 
-def plain_biases(data: TrainingData, layers: int) -> Biases:
-    """What a plain model that is to be calibrated has in its attention: nothing, or what its task asks for."""
-    if not data.task.first_layer_apart:
-        return NO_BIASES
-    return own_token_first(layers)
-
-
 def lines_by_hand(data: TrainingData, heads: int = HEADS_WITH_LINES) -> Biases:
     """ABS: the lines that a task is known to need, dealt to the heads of a model."""
     return by_hand(data.stream, heads, data.task.lines_by_hand)
@@ -74,12 +67,7 @@ def new_model(
 ) -> Transformer:
     """A freshly initialized model, the same for the same seed; the global generator is left as it was.
 
-    Args:
-        task: whose tokens it tells apart.
-        config: sizes and positions.
-        seed: of the initialization.
-        biases: of self- and of cross-attention.
-        adapted, lora: the weights of a trained model, which are frozen, and the adapters that it gets.
+    `adapted` are the weights of a trained model, which are frozen and get adapters by `lora`.
 
     Raises:
         ValueError: task, architecture and biases do not go together, or the model does not fit into memory.
@@ -102,11 +90,12 @@ def check_data(data: TrainingData, model: Transformer | None = None) -> None:
     """Refuse what is no training data, or data of another task than a model was trained on."""
     if not isinstance(data, TrainingData):
         raise ValueError(f"expected TrainingData, such as abcnb.TrainingData('successor'), got {data!r}")
-    if model is not None and not isinstance(model, Transformer):
-        raise ValueError(
-            f"expected a trained model, as interpolate() and retrain() return, got {type(model).__name__}"
-        )
-    if model is not None and model.trained_on not in ("", data.described):
+    if model is None:
+        return
+    if not isinstance(model, Transformer):
+        kind = type(model).__name__
+        raise ValueError(f"expected a trained model, as interpolate() and retrain() return, got {kind}")
+    if model.trained_on not in ("", data.described):
         raise ValueError(
             f"expected data of what the model was trained on, {model.trained_on}, got {data.described}"
         )
@@ -130,6 +119,8 @@ def interpolate(
 ) -> Transformer:
     """A plain model, trained for `training.steps` steps; with enough of them it is right at its training lengths.
 
+    It comes in evaluation mode; its `history` holds the validations.
+
     Args:
         data: what it is trained on (`TrainingData.for_plain`).
         model: sizes and positions; `plain_model(data)` when None.
@@ -137,16 +128,13 @@ def interpolate(
         seed: of initialization, batches and dropout.
         **watch: `progress`, `label`, `on_validation`, `on_step`, `folder`, `owner`, as of `training.train`.
 
-    Returns:
-        The model in evaluation mode; its `history` holds the validations.
-
     Raises:
         ValueError: no `TrainingData`, a model that cannot learn the task or does not fit into memory, or a loss that is
             not finite.
     """
     check_data(data)
     config = model or plain_model(data)
-    biases = plain_biases(data, config.decoder_layers)
+    biases = own_token_first(config.decoder_layers) if data.task.first_layer_apart else NO_BIASES
     return _trained(new_model(data.task, config, seed, biases), data.for_plain, training, seed, **watch)
 
 
@@ -156,7 +144,7 @@ def attention_of(
     """A trained model's attention, averaged over 4,096 of its training samples, for each shape that was drawn.
 
     Args:
-        model: the model; it is put in evaluation mode.
+        model: put in evaluation mode.
         data: what it was trained on.
         what: `weights` or `scores`.
         seed: of the samples.
@@ -174,16 +162,13 @@ def attention_of(
 
 
 def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: int = 0) -> Calibration:
-    """The lines that a trained model's attention follows.
+    """The lines that a trained model's attention follows, strongest first, with their shares.
 
     Args:
         model: an interpolating model.
         data: what it was trained on.
         tau: the share of a step's attention that a line must exceed.
         seed: of the samples whose attention is averaged.
-
-    Returns:
-        The lines, strongest first, with their shares; `retrain` deals them to heads.
 
     Raises:
         ValueError: no line above τ, or data of another task.
@@ -193,13 +178,13 @@ def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: in
 
 def biases_of(lines: Calibration | Biases, data: TrainingData, heads: int) -> Biases:
     """The biases of lines that were found or written; what is neither, or of other data, is refused."""
-    if not isinstance(lines, (Calibration, Biases)):
+    if isinstance(lines, Biases):
+        return lines
+    if not isinstance(lines, Calibration):
         raise ValueError(f"expected what calibrate() or lines_by_hand() returns, got {type(lines).__name__}")
-    biases = lines if isinstance(lines, Biases) else lines.biases(heads)
-    if isinstance(lines, Calibration):
-        row = torch.zeros(1, dtype=torch.long)
-        for bias in (*biases.self_biases, *biases.cross_biases):
-            bias.open_tokens(row, data.stream.to("cpu"))  # refuses lines of other segments
+    biases = lines.biases(heads)
+    for bias in (*biases.self_biases, *biases.cross_biases):
+        bias.open_tokens(torch.tensor([0]), data.stream.to("cpu"))  # refuses lines of other segments
     return biases
 
 
@@ -211,17 +196,14 @@ def retrain(
     seed: int = 0,
     **watch,
 ) -> Transformer:
-    """A new model whose attention sees the tokens on the lines, and nothing else.
+    """A new model whose attention sees the tokens on the lines, and nothing else; otherwise as `interpolate`.
 
     Args:
         data: what it is trained on.
-        lines: found by `calibrate`, or written by hand (`lines_by_hand`, `line.windows`).
+        lines: found by `calibrate`, or written by hand (`lines_by_hand`, `line.windows`), dealt to its heads.
         model: sizes and positions; `model_with_lines(data)` when None.
         training: steps, batch size, learning rate; outputs in rows take 2,500 steps.
         seed, **watch: as of `interpolate`.
-
-    Returns:
-        The model in evaluation mode; its `history` holds the validations.
 
     Raises:
         ValueError: no lines, or lines to tokens that the data do not have.
@@ -240,16 +222,9 @@ def adapt(
     seed: int = 0,
     **watch,
 ) -> Transformer:
-    """A trained model, frozen, with low-rank adapters that are trained on its queries and keys.
+    """A new model: a trained one, which stays as it is, frozen, with adapters that are trained on its queries and keys.
 
-    Args:
-        data: what the adapters are trained on.
-        plain: the trained model; it stays as it is.
-        lora: the adapters.
-        training, seed, **watch: as of `interpolate`.
-
-    Returns:
-        A new model in evaluation mode; its `history` holds the validations.
+    `training`, `seed` and `watch` are as of `interpolate`.
 
     Raises:
         ValueError: data of another task than the model's, a model that has adapters, or one whose heads have one line
@@ -274,7 +249,7 @@ def evaluate(
     samples: int = 10_000,
     test_set: str = "random",
 ) -> list[Score]:
-    """Exact match by length.
+    """Exact match by length: one `Score` for each.
 
     Args:
         model: any trained model.
@@ -282,10 +257,6 @@ def evaluate(
         lengths: of the operands, in digits; one or several.
         samples: at most this many per length, split evenly among the kinds of a test set, at least one of each.
         test_set: `random`, `hard`, `unequal` or `padded` (`abcnb.tasks.testsets`).
-
-    Returns:
-        One `Score` for each length: samples, how many are exact, and how many output tokens are wrong (its digits are
-        all that a step writes, padding and the end token included).
 
     Raises:
         ValueError: an unknown test set, no length, a length or sample count that is not a whole number of at least
@@ -295,7 +266,5 @@ def evaluate(
     lengths = list(lengths) if isinstance(lengths, Iterable) else [lengths]
     if not lengths:
         raise ValueError("expected at least one length, got none")
-    return [
-        evaluation.evaluate(model, data.task, data.form, length, samples, test_set, data.width)
-        for length in lengths
-    ]
+    rest = samples, test_set, data.width
+    return [evaluation.evaluate(model, data.task, data.form, length, *rest) for length in lengths]

@@ -153,8 +153,8 @@ def test_lines_print_as_they_are_read(line, printed):
         (lambda: windows(in_one(ADD), 2), "expected the stream of an encoder-decoder for windows"),
         (lambda: LineBias("self", 1, (Line(1, "digits", "$"),)), "expected a head from 0 to 0"),
         (lambda: LineBias("self", 1, (Line(0, "digits", "a", ("column",), (0,)),)), "expected counters among"),
-        (lambda: LineBias("self", 1, (Line(0, "digits", "a", PLACE, ()),)), "an offset for each"),
-        (lambda: LineBias("self", 1, (Line(0, "digits", "a", PLACE, (0.5,)),)), "expected whole offsets"),
+        (lambda: LineBias("self", 1, (Line(0, "digits", "a", PLACE, ()),)), "a whole offset for each"),
+        (lambda: LineBias("self", 1, (Line(0, "digits", "a", PLACE, (0.5,)),)), "a whole offset for each"),
     ],
 )
 def test_lines_that_cannot_be_are_refused(make, told):

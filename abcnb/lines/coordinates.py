@@ -39,10 +39,7 @@ class Segment:
     """Tokens in a grid: the one at coordinates x is token `start + Σ strides · x`.
 
     Attributes:
-        name: its name in lines.
-        start: the token at coordinates 0.
         shape: how many tokens each coordinate counts; () for a single structural token.
-        strides: tokens from one value of each coordinate to the next.
         reach: how far the last coordinate may run past either end of the grid, on neighbouring tokens.
         counters: the counter of the step, `row` or `place`, that each coordinate corresponds to in the task: what
             lines by hand and coupled positions are told.
@@ -80,11 +77,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Table(Segment):
-    """Tokens whose coordinates follow no rule.
-
-    Attributes:
-        listed: the token at each point of the grid, the last coordinate running fastest; −1 where there is none.
-    """
+    """Tokens whose coordinates follow no rule: `listed` for each point of the grid, row by row; −1 is none."""
 
     listed: tuple[int, ...] = ()
 
@@ -143,11 +136,7 @@ class Stream:
         return self.kind.device
 
     def segment(self, name: str) -> Segment:
-        """The segment of that name.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """The segment of that name; a `ValueError` where there is none."""
         known = {segment.name: segment for segment in self.segments}
         if name in known:
             return known[name]
@@ -242,11 +231,9 @@ def of_number(
 
     Args:
         shape: sizes of the input.
-        operands: their digits in the source.
-        structure: the columns of its other tokens, by name.
+        operands, structure: their digits in the source, and the columns of its other tokens, by name.
         source: how many tokens it has.
-        steps: of the output, the end token included; of several numbers those of each, by name, the end token the last
-            one's.
+        steps: of the output, the end token included; or of each of its numbers, by name, the end token the last one's.
     """
     steps = steps if isinstance(steps, dict) else {"digits": steps}
     counts = torch.tensor([*steps.values()])
@@ -260,10 +247,7 @@ def of_number(
 
 
 def of_matrix(stream: Stream) -> Stream:
-    """The same input of an encoder-decoder as its attention matrix shows it: the source is one segment, `COLUMN`.
-
-    Lines over it are those of the paper's frame, in which a column is counted from an edge of the matrix.
-    """
+    """The same input of an encoder-decoder in the paper's frame, the attention matrix: its source is one `COLUMN`."""
     own = (segment for segment in stream.segments if not stream.is_crossed(segment.name))
     return replace(stream, segments=(stream.segment(COLUMN), *own))
 
@@ -278,15 +262,12 @@ def in_one(stream: Stream) -> Stream:
     """The same in one causal sequence, in which `=` stands for the source's end and the start token; or as it is."""
     if not stream.source:
         return stream
-    segments = []
-    for segment in stream.segments:
-        if segment.start == stream.source - 1 and not segment.shape:
-            segments.append(replace(segment, name="="))
-        elif segment.start < stream.source:
-            segments.append(segment)
-        elif stream.is_output(segment):
-            segments.append(replace(segment, start=segment.start - 1))
-    return replace(stream, segments=tuple(segments), prompt=stream.source, source=0)
+    end = stream.source - 1
+    read = [
+        replace(s, name="=") if s.start == end and not s.shape else s for s in stream.segments if s.start <= end
+    ]
+    written = [replace(s, start=s.start - 1) for s in stream.segments if stream.is_output(s)]
+    return replace(stream, segments=(*read, *written), prompt=stream.source, source=0)
 
 
 def in_rows(
@@ -301,11 +282,9 @@ def in_rows(
 
     Args:
         shape: sizes of the input.
-        prompt: the segments of the prompt.
-        prompt_length: its tokens.
-        names: of the rows of a round, in order.
+        prompt, prompt_length: the segments of the prompt, and its tokens.
+        names, widths: of the rows of a round, in order, the digits without the separator that ends them.
         rows: rounds.
-        widths: digits of each of these rows, without the separator that ends it.
     """
     tokens = torch.tensor(widths) + 1
     stride, starts = int(tokens.sum()), tokens.cumsum(0) - tokens

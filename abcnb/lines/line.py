@@ -103,12 +103,7 @@ class SavedLines:
 
     @classmethod
     def load(cls, file: Path | str) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            ValueError: the file holds no such lines.
-            OSError: it cannot be read.
-        """
+        """Read what `save` wrote; a `ValueError` where the file holds no such lines."""
         try:
             return cls.of_dict(json.loads(Path(file).read_text()))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -117,16 +112,11 @@ class SavedLines:
 
 @dataclass(frozen=True)
 class LineBias(SavedLines):
-    """An attention bias made of lines: 0 on their tokens, −∞ elsewhere.
-
-    Attributes:
-        attention: `self` or `cross`.
-        heads: number of heads.
-        lines: of all heads and kinds of steps.
+    """An attention bias made of lines of all heads and kinds of steps: 0 on their tokens, −∞ elsewhere.
 
     Raises:
-        ValueError: an unknown attention, no heads, a head out of range, an unknown counter, or not as many offsets as
-            counters.
+        ValueError: an attention that is neither `self` nor `cross`, a head out of range, an unknown counter, or not as
+            many whole offsets as counters.
     """
 
     line_type = Line
@@ -141,12 +131,9 @@ class LineBias(SavedLines):
         for line in self.lines:
             if not 0 <= line.head < self.heads:
                 raise ValueError(f"expected a head from 0 to {self.heads - 1}, got {line!r}")
-            if set(line.follows) - set(FOLLOWS) or len(line.follows) != len(line.offset):
-                raise ValueError(
-                    f"expected counters among {', '.join(FOLLOWS)} and an offset for each, got {line!r}"
-                )
-            if not all(type(offset) is int for offset in line.offset):
-                raise ValueError(f"expected whole offsets, got {line!r}")
+            if set(line.follows) - set(FOLLOWS) or [int] * len(line.follows) != [*map(type, line.offset)]:
+                known = ", ".join(FOLLOWS)
+                raise ValueError(f"expected counters among {known} and a whole offset for each, got {line!r}")
 
     @cached_property
     def _groups(self) -> dict[tuple[int, str], list[Line]]:
@@ -225,10 +212,9 @@ def _check(line: Line, stream: Stream, crossing: bool) -> None:
 
 
 def dealt(attention: str, heads: int, lines: Iterable[Line]) -> LineBias:
-    """Lines of each kind of step dealt to the heads, one to a head, from the first line again where heads are left.
+    """Lines of each kind of step, the most important first, dealt to the heads, one to each, and again from the first.
 
-    Where there are at least as many heads as lines, nothing has to tell the tokens of several lines apart. The lines'
-    own heads do not matter; the most important ones come first.
+    Where there are at least as many heads as lines, nothing has to tell the tokens of several lines apart.
     """
     check_heads(heads)
     by_step = defaultdict(dict)  # a dictionary keeps each line once, in order
@@ -251,12 +237,9 @@ def parted(lines: Iterable[Line], stream: Stream) -> tuple[list[Line], list[Line
 
 
 def deal(lines: Iterable[Line], stream: Stream, heads: int) -> Biases:
-    """Lines dealt to the heads of each attention of a model, the same in all its layers.
+    """Lines, the most important first, dealt to the heads of each attention of a model, the same in all its layers.
 
-    Args:
-        lines: the most important first.
-        stream: of any shape of the task, as the model's architecture has it.
-        heads: of the model.
+    The stream is of any shape of the task, as the model's architecture has it.
     """
     of_self, of_cross = parted(lines, stream)
     crosses = (dealt("cross", heads, of_cross),) if stream.source else ()
@@ -266,11 +249,8 @@ def deal(lines: Iterable[Line], stream: Stream, heads: int) -> Biases:
 def by_hand(stream: Stream, heads: int, offsets: dict[str, tuple[tuple[str, tuple[int, ...]], ...]]) -> Biases:
     """ABS: lines written by hand, dealt to the heads.
 
-    Args:
-        stream: of any shape of the task.
-        heads: number of heads.
-        offsets: for each kind of step the segments that it looks at and their offsets; each coordinate follows the
-            counter that it corresponds to in the task (`Segment.counters`).
+    `offsets` has for each kind of step the segments that it looks at and their offsets; each coordinate follows the
+    counter that it corresponds to in the task (`Segment.counters`).
 
     Source: paper, appendix C.4, for windows over one number; one line a head, and rows, are this project's.
     """

@@ -1,6 +1,7 @@
 """The machine: its devices, their memory, and progress shown where something takes long."""
 
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,14 +22,12 @@ def pick_device(device: str = "auto") -> torch.device:
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, colon, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (colon and not (kind == "cuda" and number.isdecimal())):
+    if not re.fullmatch("cpu|cuda(:[0-9]+)?", device):
         raise ValueError(f"expected a device among auto, cpu, cuda, got {device!r}")
-    if kind == "cuda":
-        if not torch.cuda.is_available():
-            raise ValueError(f"expected a CUDA device for {device!r}, but torch finds none; use 'cpu' or 'auto'")
-        if int(number or 0) >= torch.cuda.device_count():
-            raise ValueError(f"expected one of {torch.cuda.device_count()} CUDA devices, got {device!r}")
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ValueError(f"expected a CUDA device for {device!r}, but torch finds none; use 'cpu' or 'auto'")
+    if int(device.partition(":")[2] or 0) >= max(1, torch.cuda.device_count()):
+        raise ValueError(f"expected one of {torch.cuda.device_count()} CUDA devices, got {device!r}")
     return torch.device(device)
 
 
@@ -36,11 +35,9 @@ def hardware(device: torch.device) -> str:
     """The processor's name and how many threads it runs on, or the name of the GPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        named = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        name = named[0].partition(":")[2].strip() if named else name
+    named = re.search("^model name[^:]*:(.*)", info.read_text() if info.exists() else "", re.MULTILINE)
+    name = named[1].strip() if named else platform.processor() or platform.machine()
     return f"{name}, {torch.get_num_threads()} thread(s)"
 
 
@@ -70,13 +67,8 @@ def memory_of(device: torch.device) -> int:
 
 
 def check_memory(needed: float, what: str, advice: str, device: torch.device = CPU) -> None:
-    """Refuse what takes more memory than there is.
-
-    Raises:
-        ValueError: says how much that is, and what to do.
-    """
-    has = memory_of(device)
-    if needed > has:
+    """Refuse what takes more memory than there is, and say how much that is, and what to do."""
+    if needed > (has := memory_of(device)):
         raise ValueError(
             f"expected {what} to fit into the {has / 1e9:,.0f} GB of this machine's {device.type} memory, got "
             f"{needed / 1e9:,.0f} GB at the least; {advice}"

@@ -70,39 +70,23 @@ def percent(value: float) -> str:
     return "100" if value == 100 else f"{min(value, 99.99):.2f}"
 
 
-def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """The Wilson score interval of a proportion.
-
-    (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
-
-    Source: Wilson 1927; z is the normal quantile of 97.5%.
-    """
-    _check_proportion(successes, trials)
-    p, n = successes / trials, trials
-    centre = p + z * z / (2 * n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max(0.0, (centre - half) / (1 + z * z / n)), min(1.0, (centre + half) / (1 + z * z / n))
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The 95% score interval of a proportion (Wilson 1927)."""
+    return _interval(successes, trials, "wilson")
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The exact 95% interval of a proportion, for few trials, such as seeds.
-
-    Its ends are the proportions with which so many successes or more, and so many or fewer, have a chance of 2.5%.
-
-    Source: Clopper and Pearson 1934.
-    """
-    from scipy.special import betaincinv  # here, since it takes a while to load
-
-    _check_proportion(successes, trials)
-    failures = trials - successes
-    low = betaincinv(successes, failures + 1, 0.025) if successes else 0.0
-    high = betaincinv(successes + 1, failures, 0.975) if failures else 1.0
-    return float(low), float(high)
+    """The exact 95% interval of a proportion, for few trials, such as seeds (Clopper and Pearson 1934)."""
+    return _interval(successes, trials, "exact")
 
 
-def _check_proportion(successes: int, trials: int) -> None:
+def _interval(successes: int, trials: int, method: str) -> tuple[float, float]:
+    from scipy.stats import binomtest  # here, since it takes a while to load
+
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
+    low, high = binomtest(successes, trials).proportion_ci(method=method)
+    return float(low), float(high)
 
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.

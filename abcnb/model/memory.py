@@ -28,14 +28,7 @@ def check_model(config: ModelConfig, vocabulary: int) -> None:
 
 
 def check_training(config: ModelConfig, vocabulary: int, batch: int, rows: int, device: torch.device) -> None:
-    """Refuse a training step whose weights, optimizer and activations do not fit.
-
-    Args:
-        config, vocabulary: of the model.
-        batch: samples of a step.
-        rows: output tokens of a sample; a decoder-only model has those of its prompt too, which are not counted.
-        device: to train on.
-    """
+    """Refuse a training step, on so many samples of so many output tokens, that does not fit."""
     # Inputs of the layer's products: of the query, key and value, of the output, of both halves of the feed-forward.
     activations = batch * rows * config.decoder_layers * (3 * config.d_model + config.d_ff)
     needed = PER_WEIGHT * parameters(config, vocabulary) + PER_FLOAT * activations
@@ -52,7 +45,5 @@ def check_test(samples: int, digits: float, operands: int) -> None:
 
 def check_dense(rows: float, device: torch.device = CPU) -> None:
     """Refuse attention over all pairs of tokens that does not fit; models without lines need it, and its mask."""
-    needed = PER_FLOAT * rows**2
-    check_memory(
-        needed, f"attention over {rows:,.0f} tokens", "ask for shorter inputs, or a model with lines", device
-    )
+    advice = "ask for shorter inputs, or a model with lines"
+    check_memory(PER_FLOAT * rows**2, f"attention over {rows:,.0f} tokens", advice, device)
