@@ -117,9 +117,7 @@ def interpolate(
     seed: int = 0,
     **watch,
 ) -> Transformer:
-    """A plain model, trained for `training.steps` steps; with enough of them it is right at its training lengths.
-
-    It comes in evaluation mode; its `history` holds the validations.
+    """A plain model; with enough steps it is right at its training lengths. Its `history` holds the validations.
 
     Args:
         data: what it is trained on (`TrainingData.for_plain`).
@@ -129,8 +127,7 @@ def interpolate(
         **watch: `progress`, `label`, `on_validation`, `on_step`, `folder`, `owner`, as of `training.train`.
 
     Raises:
-        ValueError: no `TrainingData`, a model that cannot learn the task or does not fit into memory, or a loss that is
-            not finite.
+        ValueError: a model that cannot learn the task or does not fit into memory, or a loss that is not finite.
     """
     check_data(data)
     config = model or plain_model(data)
@@ -143,14 +140,7 @@ def attention_of(
 ) -> list[AveragedAttention]:
     """A trained model's attention, averaged over 4,096 of its training samples, for each shape that was drawn.
 
-    Args:
-        model: put in evaluation mode.
-        data: what it was trained on.
-        what: `weights` or `scores`.
-        seed: of the samples.
-
-    Raises:
-        ValueError: data of another task.
+    `what` is `weights` or `scores`, and `data` what it was trained on; other data are refused.
 
     Source: paper, appendix D, step 1.
     """
@@ -162,11 +152,10 @@ def attention_of(
 
 
 def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: int = 0) -> Calibration:
-    """The lines that a trained model's attention follows, strongest first, with their shares.
+    """The lines that an interpolating model's attention follows, strongest first, with their shares.
 
     Args:
-        model: an interpolating model.
-        data: what it was trained on.
+        model, data: the model, and what it was trained on.
         tau: the share of a step's attention that a line must exceed.
         seed: of the samples whose attention is averaged.
 

@@ -54,8 +54,7 @@ class AveragedAttention:
     def over_columns(self, steps: int) -> "AveragedAttention":
         """The same over the columns of an encoder-decoder's matrix (`of_matrix`), of its first output steps.
 
-        Where operands are padded to the longest test, the later steps of training samples write zeros alone, and what
-        they attend to says nothing.
+        Where operands are padded to the longest test, later steps write zeros alone, and where they look says nothing.
         """
         whole = of_matrix(self.stream)
         stream = replace(whole, kind=whole.kind[:steps], row=whole.row[:steps], place=whole.place[:steps])
@@ -76,12 +75,9 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What ABC found. Prints as a table of lines and shares.
+    """What ABC found, strongest first for each kind of step and attention. Prints as a table of lines and shares.
 
-    Attributes:
-        found: the lines of each kind of step and attention, strongest first.
-        stream: of the largest input whose attention was calibrated.
-        attention: what was calibrated.
+    `attention` is what was calibrated, and `stream` that of its largest input.
     """
 
     found: tuple[Found, ...]
@@ -116,13 +112,10 @@ def calibrate_attention(
 ) -> Calibration:
     """The lines that averaged attention of one or more shapes of a task follows.
 
-    Args:
-        attention: of each shape.
-        tau: the least share of a line, above 0 and below 1.
-        pick: how the lines of one head are picked, in place of step 3.
+    `pick` says how the lines of one head are picked, in place of step 3.
 
     Raises:
-        ValueError: no attention, weights that are not finite, a share out of range, or no line above it.
+        ValueError: no attention, weights that are not finite, τ that is not between 0 and 1, or no line above it.
     """
     best: dict[Line, Found] = {}
     for found in lines_of_heads(attention, tau, pick):
@@ -144,8 +137,7 @@ def calibrate_attention(
 def lines_of_heads(
     attention: list[AveragedAttention], tau: float = TAU, pick: "Pick | None" = None
 ) -> list[Found]:
-    """The lines of every head of every layer by itself, strongest first within a kind of step; as of
-    `calibrate_attention`, except that there may be none."""
+    """The lines of every head of every layer by itself, as of `calibrate_attention`; there may be none."""
     if not attention:
         raise ValueError("expected averaged attention of at least one shape, got none")
     if not isinstance(tau, (int, float)) or not 0 < tau < 1:
@@ -202,10 +194,7 @@ class Sought:
         return torch.stack(sums).sum(0) / max(self.steps, 1)
 
     def strongest(self, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
-        """The lines of one head with more than τ, strongest first, each without the cells of those before it.
-
-        `weights` are of each shape, [rows, columns].
-        """
+        """The lines of one head with more than τ, strongest first, each without the cells of those before it."""
         flat, kept = [torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights], []
         while self.lines and self.steps:
             shares = self.shares(flat)
@@ -219,6 +208,7 @@ class Sought:
         return kept
 
 
+# The candidates, a head's weights for each shape, [rows, columns], and τ, to its lines and their shares.
 Pick = Callable[[Sought, list[torch.Tensor], float], list[tuple[Line, float]]]
 
 
@@ -250,10 +240,9 @@ def _axis(of_shapes: list[Segment], i: int, highest: dict[str, int]) -> Iterable
         if from_first and not of_shapes[0].strides:  # rows of a table end anywhere
             continue
         if not counter:
-            yield from ((name, offset) for offset in range(size))
+            yield from product([name], range(size))
         elif counter in highest:
-            offsets = range(-reach - slope * highest[counter], size + reach)
-            yield from ((name, offset) for offset in offsets)
+            yield from product([name], range(-reach - slope * highest[counter], size + reach))
 
 
 def _complexity(line: Line) -> tuple:

@@ -18,13 +18,10 @@ class ModelConfig:
         encoder_layers: 0 is the identity encoder.
         decoder_layers, heads, d_model, d_ff: sizes; d_model is a multiple of twice the heads.
         dropout: share of activations dropped in training.
-        position: the scheme, one of `SCHEMES`; what follows is read by the schemes that have a
-            parameter of that name, and explained there.
-        period: of the cyclic scheme.
-        relative_clip: of the relative schemes.
-        cross_distance, own_bias_per_layer: of the schemes that go by distance (`rivals.distances`).
-        rotary_width: of the rotary scheme.
-        max_position: of the learned, randomized, abacus and coupled schemes.
+        position: the scheme, one of `SCHEMES`; what follows is read by the schemes that have a parameter of that name,
+            and explained there: `period` by the cyclic one, `relative_clip` by the relative ones, `cross_distance` and
+            `own_bias_per_layer` by those that go by distance, `rotary_width` by the rotary one, and `max_position` by
+            the learned, randomized, abacus and coupled ones.
         architecture: `encoder-decoder`, or `decoder-only`: input and output in one causal stream.
 
     Raises:
@@ -104,12 +101,9 @@ class TrainingConfig:
     Attributes:
         steps: optimizer steps; the learning rate falls to zero over them.
         batch_size: samples per step.
-        learning_rate: its peak. The paper's text has 1e-5, the authors' code 1e-4.
-        warmup_steps: steps over which it rises linearly.
-        weight_decay: of AdamW.
-        clip: largest gradient norm.
-        validate_every: steps between validations.
-        validation_samples: held-out samples in each.
+        learning_rate, warmup_steps: its peak (the paper's text has 1e-5, the authors' code 1e-4), and steps up to it.
+        weight_decay, clip: of AdamW, and the largest gradient norm.
+        validate_every, validation_samples: steps between validations, and held-out samples in each.
         precision: `fp32`, `bf16` (autocast), or `auto`: bf16 on CUDA, fp32 elsewhere.
     """
 

@@ -144,13 +144,10 @@ def evaluate_kinds(
     test_set: str = "random",
     least_width: int = 1,
 ) -> dict[str, Score]:
-    """Exact match on each kind of a seeded test set of one length on its own.
+    """Exact match on each kind of a seeded test set of one length on its own; what is no test is refused.
 
     Operands are padded to one digit more than they have, and to `least_width` at least: the training width, so
     that numbers no longer than those of training look like those of training. What `padded` adds comes on top.
-
-    Raises:
-        ValueError: a test set that the task does not have, or a length or sample count below 1.
     """
     found = {}
     for kind, operands in test_inputs(task, length, samples, test_set, least_width).items():
@@ -186,10 +183,7 @@ def test_inputs(task: Task, length: int, samples: int, test_set: str, least_widt
 
 
 def wrong_by_step(model: Transformer, task: Task, form: str, *test: int | str) -> torch.Tensor:
-    """How many samples each output step is wrong in, [steps], teacher-forced; arguments as of `test_inputs`.
-
-    Step i writes the digit of place i, the last one the end token.
-    """
+    """How many samples each output step is wrong in, [steps], teacher-forced; `test` as of `test_inputs`."""
     parts = [
         wrong.sum(0).cpu()
         for operands in test_inputs(task, *test).values()

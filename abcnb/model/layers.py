@@ -21,12 +21,10 @@ from abcnb.model.positions import Positions
 
 @dataclass
 class Recording:
-    """What the attention of every decoder layer is asked to leave behind.
+    """What the attention of every decoder layer is asked to leave behind, each [batch, heads, rows, columns].
 
-    Attributes:
-        what: `weights` (after the softmax), `scores` (before it, without any bias) or `bias` (all that is
-            added to the scores: line biases, relative positions, causality).
-        self_attention, cross_attention: one [batch, heads, rows, columns] for each layer.
+    `what`: `weights` (after the softmax), `scores` (before it, without any bias) or `bias` (all that is added to the
+    scores: line biases, relative positions, causality).
     """
 
     what: str = "weights"

@@ -82,27 +82,20 @@ def train(
     on_validation: Callable[[list[dict]], None] | None = None,
     on_step: Callable[[int, float], None] | None = None,
 ) -> list[dict]:
-    """Train a model in place.
+    """Train a model in place, on its device; returns the records of its validations (`checkpoint.RECORD`).
 
     Args:
-        model: on the device to train on.
-        data: batches on that device.
-        config: the schedule.
+        model, data, config: the model, batches on its device, and the schedule.
         seed: of the batches and of dropout.
         folder: where the checkpoint lives; None keeps none. A checkpoint found there is resumed.
         owner: whose training it is, such as an experiment's hash; a checkpoint of another one is refused.
-        label: text of the progress bar.
-        progress: show the bar.
+        progress, label: whether there is a bar, and its text.
         on_validation: called after each validation with all records so far.
         on_step: called with the steps done and the last loss, at most four times a second, and after each
             validation. What it or `on_validation` raises stops the training, which leaves a checkpoint.
 
-    Returns:
-        One record for each validation: step, seconds, loss, exact_match (percent), digit_error_rate.
-
     Raises:
-        ValueError: the checkpoint is damaged, of another owner or of another kind of device, or the loss is not
-            finite.
+        ValueError: a checkpoint that is damaged, of another owner or kind of device, or a loss that is not finite.
     """
     device = model.device
     generator = torch.Generator(device=device).manual_seed(seed)

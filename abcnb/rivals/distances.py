@@ -10,11 +10,9 @@ coordinate c_j of a source column is a choice, `cross_distance` (w digits in an 
     right   the column number, counted from the right: N − 1 − j
     places  the digit's place in its own operand; w for the token left of an operand, none for other structure
 
-Numbers are written units last in the source and units first in the output, and step i writes place i. The digit
-that it must read is at distance 0 with `places`. With `left` its distance changes with the step and the width. With
-`right` it changes with neither in the last padded operand of the unary and natural forms: it is 1, and 3 in N×1,
-where a digit and its operator follow. In Addition's first operand it changes with the width, and in the aligned form
-with the step.
+Numbers are written units last in the source and units first in the output, and step i writes place i. The digit that
+it must read is at distance 0 with `places`. With `left` its distance changes with the step and the width. With `right`
+it changes with neither in the last padded operand of the unary and natural forms.
 """
 
 import math
@@ -80,8 +78,7 @@ class T5Bias(nn.Module):
     """A learned number for each head and bucket of the distance; buckets widen logarithmically.
 
     Half of the buckets hold one distance each, the others grow up to the largest. Causal attention spends all on the
-    past, cross-attention half on either side.
-    With `places` there is one more bucket, for the columns without a distance.
+    past, cross-attention half on either side. With `places` there is one more, for the columns without a distance.
 
     Source: Raffel et al. 2020, section 2.1, and the bucket function of the published code. The source shares the
     numbers among all layers, and biases no cross-attention.
@@ -148,9 +145,6 @@ class KerpleBias(_Formula):
         return -r1 * (1 + r2 * distance).log()
 
 
-FIRE_LENGTH = 512.0  # L at first
-
-
 class FireBias(_Formula):
     """b = f(ψ(|c_j − i|) / ψ(max(L, i, c_j))), ψ(x) = log(c x + 1), f a small network with a value for each head.
 
@@ -165,14 +159,12 @@ class FireBias(_Formula):
         self.c = nn.Parameter(torch.tensor(0.1))
         self.multiplier = nn.Parameter(torch.tensor(1.0))
 
-    def _psi(self, x: torch.Tensor) -> torch.Tensor:
-        return (self.c.abs() * x + 1).log()
-
     def of_distance(self, rows, coordinate):
-        distance = _distance(rows, coordinate).abs().float()
-        furthest = torch.maximum(rows[:, None], coordinate[None, :])
-        threshold = (self.multiplier * FIRE_LENGTH).abs()
-        share = self._psi(distance) / (self._psi(torch.maximum(furthest, threshold)) + 1e-6)
+        def psi(x: torch.Tensor) -> torch.Tensor:
+            return (self.c.abs() * x + 1).log()
+
+        distance, furthest = _distance(rows, coordinate).abs().float(), torch.maximum(rows[:, None], coordinate)
+        share = psi(distance) / (psi(torch.maximum(furthest, (self.multiplier * 512.0).abs())) + 1e-6)
         return self.network(share[..., None]).permute(2, 0, 1)
 
 

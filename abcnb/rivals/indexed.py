@@ -1,7 +1,7 @@
 """Position schemes with a vector for each index that a token may have: learned ones, and sinusoids at random places.
 
-What they count differs: columns and steps, or places from a random offset. They read no input that takes
-more indices than there are.
+What they count differs: columns and steps, or places from a random offset. They read no input that takes more indices
+than there are.
 """
 
 import torch
@@ -87,10 +87,8 @@ class Randomized(Indexed):
 
     def index(self, columns, draw=0):
         order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
-        positions, device = order[: self.needed(columns.stream)].sort().values, columns.index.device
-        if device.type == "cuda":  # from pinned memory a copy makes no training step wait
-            positions = positions.pin_memory()
-        return positions.to(device, non_blocking=True)[columns.tokens]
+        positions = order[: self.needed(columns.stream)].sort().values
+        return positions.to(columns.index.device)[columns.tokens]
 
 
 class _FromRandomOffset(Indexed):
