@@ -65,19 +65,18 @@ def test_sinusoidal_of_some_columns_keeps_their_numbers():
     assert torch.equal(Sinusoidal(D).vectors(part), sinusoid(torch.tensor([1, 4]), D))
 
 
-def test_cyclic_columns_by_hand():
+@pytest.mark.parametrize(
+    "stream, expected",
+    [
+        (natural(2), [2, 1, 0, 2, 1, 0, 2]),  # $ a2 a1 + b2 b1 &: 5 4 3 2 1 0 −1
+        (natural(3), [1, 0, 2, 1, 0, 2, 1, 0, 2]),  # $ a3 a2 a1 + b3 b2 b1 &: 7 6 5 4 3 2 1 0 −1
+        (unary(3), [0, 2, 1, 0, 2]),  # $ a3 a2 a1 &: 3 2 1 0 −1
+        (aligned(2), [2, 1, 0, 2, 1, 0, 2]),  # $ + a2 b2 a1 b1 &: 5 4 3 2 1 0 −1
+    ],
+)
+def test_cyclic_columns_by_hand(stream, expected):
     """T = 3, counted leftwards from the last operand's units digit."""
-    # $ a2 a1 + b2 b1 &: 5 4 3 2 1 0 −1
-    assert phases(source(CyclicColumns(D), natural(2)), 3) == [2, 1, 0, 2, 1, 0, 2]
-    # $ a3 a2 a1 + b3 b2 b1 &: 7 6 5 4 3 2 1 0 −1
-    assert phases(source(CyclicColumns(D), natural(3)), 3) == [1, 0, 2, 1, 0, 2, 1, 0, 2]
-    # $ a3 a2 a1 &: 3 2 1 0 −1
-    assert phases(source(CyclicColumns(D), unary(3)), 3) == [0, 2, 1, 0, 2]
-
-
-def test_cyclic_columns_of_the_aligned_form():
-    # $ + a2 b2 a1 b1 &: 5 4 3 2 1 0 −1
-    assert phases(source(CyclicColumns(D), aligned(2)), 3) == [2, 1, 0, 2, 1, 0, 2]
+    assert phases(source(CyclicColumns(D), stream), 3) == expected
 
 
 @pytest.mark.parametrize("make", [unary, natural, aligned])
@@ -194,16 +193,12 @@ def test_rows_and_places_of_a_product_are_counted_from_the_middle_each():
     )
 
 
-@pytest.mark.parametrize("scheme", ["learned", "abacus", "coupled"])
-def test_longer_input_than_the_table_is_refused(scheme):
-    positions = SCHEMES[scheme](D, 8)
-    with pytest.raises(ValueError, match=r"at most 8 positions, got \d+: .*model.max_position"):
-        source(positions, natural(9))
-
-
-def test_too_few_random_positions_are_refused():
-    with pytest.raises(ValueError, match="at most 8 positions, got 31"):
-        index_of("randomized", natural(9), most=8)
+@pytest.mark.parametrize(
+    ("scheme", "takes"), [("learned", 21), ("abacus", 9), ("coupled", 11), ("randomized", 31)]
+)
+def test_longer_input_than_the_table_is_refused(scheme, takes):
+    with pytest.raises(ValueError, match=rf"at most 8 positions, got {takes}: .*model.max_position"):
+        source(SCHEMES[scheme](D, 8), natural(9))
 
 
 def test_tokens_without_an_index_get_no_vector():

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -40,12 +39,10 @@ class Checkpoint:
 
     def save(self, progress: Progress) -> None:
         """Write all of it in one file, so that the parts always belong together."""
-        tensors = {f"model.{name}": value.contiguous() for name, value in self.model.state_dict().items()}
-        for index, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value.clone() for name, value in state.items()}
+        tensors = {name: value.contiguous() for name, value in self._tensors().items()}
         metadata = {"step": str(progress.step), "seconds": str(progress.seconds), "owner": self.owner}
         metadata |= {"history": json.dumps(progress.history), "device": self.model.device.type}
-        write_atomically(self.file, lambda name: save_file(tensors | self._generators(), name, metadata))
+        write_atomically(self.file, lambda name: save_file(tensors, name, metadata))
 
     def resume(self, steps: int, validate_every: int) -> Progress:
         """Take model, optimizer and generators to where the file has them; the start where there is no file.
@@ -73,12 +70,25 @@ class Checkpoint:
                 f"expected to go on with {self.file} on {there}, where it was begun, got {here}; "
                 "go on there, or delete it to train again here"
             )
-        self._load(tensors)
+        for name, value in self._tensors().items():  # of model and optimizer
+            value.copy_(tensors[name])
+        self.generator.set_state(tensors["generator"])
+        torch.set_rng_state(tensors["dropout"])
+        if "dropout_cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["dropout_cuda"], self.model.device)
         return progress
 
-    def _generators(self) -> dict[str, torch.Tensor]:
-        """The states of the generators of batches and of dropout."""
-        found = {"generator": self.generator.get_state(), "dropout": torch.get_rng_state()}
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """Those of model and optimizer themselves, and copies of the states of batches' and of dropout's generators."""
+        found = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        (group,) = self.optimizer.param_groups
+        for index, parameter in enumerate(group["params"]):
+            state = self.optimizer.state[parameter]
+            if not state:  # before the first step
+                state["step"] = torch.zeros((), device=parameter.device)
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            found |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+        found |= {"generator": self.generator.get_state(), "dropout": torch.get_rng_state()}
         if self.model.device.type == "cuda":
             found["dropout_cuda"] = torch.cuda.get_rng_state(self.model.device)
         return found
@@ -90,7 +100,7 @@ class Checkpoint:
         if metadata["owner"] != self.owner:
             raise ValueError(f"that of {metadata['owner'] or 'no experiment'}, not of {self.owner or 'none'}")
         if metadata["device"] == self.model.device.type:
-            _check_tensors(tensors, self._expected())
+            _check_tensors(tensors, self._tensors())
         step, seconds = int(metadata["step"]), float(metadata["seconds"])
         history = json.loads(metadata["history"])
         if not 1 <= step <= steps or not math.isfinite(seconds) or seconds < 0:
@@ -101,31 +111,6 @@ class Checkpoint:
         if [record["step"] for record in history] != validated:
             raise ValueError(f"a history that is not that of {step} steps")
         return Progress(step, tuple(history), seconds)
-
-    def _expected(self) -> dict[str, torch.Tensor]:
-        """For every tensor of a checkpoint, by name, one of its shape and type."""
-        found = {f"model.{name}": value for name, value in self.model.state_dict().items()} | self._generators()
-        (group,) = self.optimizer.param_groups
-        for index, parameter in enumerate(group["params"]):
-            states = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
-            found |= {f"optimizer.{index}.{name}": value for name, value in states.items()}
-        return found
-
-    def _load(self, tensors: dict[str, torch.Tensor]) -> None:
-        self.model.load_state_dict(
-            {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-        )
-        state = defaultdict(dict)
-        for key, value in tensors.items():
-            if key.startswith("optimizer."):
-                _, index, name = key.split(".")
-                state[int(index)][name] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        self.generator.set_state(tensors["generator"])
-        torch.set_rng_state(tensors["dropout"])
-        if "dropout_cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["dropout_cuda"], self.model.device)
 
 
 def _check_tensors(tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
