@@ -194,7 +194,7 @@ def test_rows_and_places_of_a_product_are_counted_from_the_middle_each():
 
 
 @pytest.mark.parametrize(
-    ("scheme", "takes"), [("learned", 21), ("abacus", 9), ("coupled", 11), ("randomized", 31)]
+    ("scheme", "takes"), [("learned", 21), ("abacus", 9), ("coupled", 10), ("randomized", 31)]
 )
 def test_longer_input_than_the_table_is_refused(scheme, takes):
     with pytest.raises(ValueError, match=rf"at most 8 positions, got {takes}: .*model.max_position"):

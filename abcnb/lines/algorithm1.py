@@ -104,10 +104,9 @@ class MatrixLines(SavedLines):
         for line in self.lines:
             offset = torch.tensor([line.offset], device=rows.device)
             at = columns_on(line.direction, offset, rows, columns.total)[0]
-            crossed = (at >= 0) if self.attention == "cross" else (at >= 0) & (at <= rows)
+            here = ((at >= 0) if self.attention == "cross" else (at >= 0) & (at <= rows)).nonzero().flatten()
             cells = bias[line.head]
-            here, there = crossed.nonzero().flatten(), at[crossed]
-            cells[here, there] = cells[here, there].clamp(min=line.value)
+            cells[here, at[here]] = cells[here, at[here]].clamp(min=line.value)
         bias = bias.masked_fill(torch.isinf(bias).all(-1, keepdim=True), 0.0)[..., columns.index]
         return bias if self.attention == "cross" else bias.masked_fill(columns.index > rows[:, None], CLOSED)
 

@@ -29,16 +29,8 @@ def why_not_along_lines(model: Transformer) -> str:
 def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) -> torch.Tensor:
     """The argmax of teacher-forced logits, [batch, steps], as `Transformer.predictions` has it, to rounding.
 
-    A chunk brings along the earlier tokens that its steps look back to, layer by layer, and the source columns that its
-    lines open.
-
-    Args:
-        model: put in evaluation mode.
-        batch: on the model's device; one sample may have millions of digits.
-        chunk: steps in one pass.
-
-    Raises:
-        ValueError: a model whose attention is not along lines alone.
+    A chunk of steps brings along the earlier tokens that they look back to, layer by layer, and the source columns that
+    its lines open. One sample may have millions of digits; a model whose attention is not along lines is refused.
     """
     if reason := why_not_along_lines(model):
         raise ValueError(reason)
@@ -81,17 +73,11 @@ def greedy_decode(
 ) -> torch.Tensor:
     """Write an output token by token, each the argmax given those before it: [batch, steps] token ids.
 
-    Every sample writes `steps` tokens; what follows a written end token means nothing.
+    Every sample writes `steps` tokens, at most as many as the output has; what follows an end token means nothing.
 
     Args:
-        model: put in evaluation mode.
-        source: [batch, columns], token ids on the model's device.
-        stream: the coordinates of the input.
-        steps: tokens to write, the end token included.
+        source, stream: [batch, columns], token ids on the model's device, and their coordinates.
         cache: keep keys and values of earlier steps; False runs the whole prefix again at every step.
-
-    Raises:
-        ValueError: more steps than the output has.
     """
     model.eval()
     stream = model.stream_of(stream).to(source.device)

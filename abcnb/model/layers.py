@@ -102,8 +102,8 @@ class Attention(nn.Module):
         super().__init__()
         d = config.d_model
         self.heads = config.heads
-        self.query, self.key, self.value, self.output = (nn.Linear(d, d) for _ in range(4))
-        for projection in (self.query, self.key, self.value, self.output):
+        self.query, self.key, self.value, self.output = projections = [nn.Linear(d, d) for _ in range(4)]
+        for projection in projections:
             nn.init.xavier_uniform_(projection.weight)
             nn.init.zeros_(projection.bias)
         self.turn = positions.turn
@@ -135,24 +135,20 @@ class Attention(nn.Module):
         """Attend from x, [batch, rows, d_model], to keys and values; the same shape.
 
         Args:
-            x: hidden states.
-            rows: [rows], step numbers.
-            keys_values: from `keys_values`.
-            columns: [columns], step numbers or coordinates of source columns (`Positions.coordinates`).
+            rows, columns: numbers of steps, or coordinates of source columns (`Positions.coordinates`).
             bias: [heads or 1, rows, columns] added to the scores, the tokens that are open, or None.
             record: (`weights`, `scores` or `bias`, the list to append them to); takes the explicit path.
         """
-        if not needs_keys(bias):
+        query = self.turn(self._split(self.query(x)), rows) if needs_keys(bias) else None
+        if query is None:
             mixed = gathered(keys_values[1], bias)
+        elif isinstance(bias, OpenTokens):
+            mixed = attend_to_open(query, *keys_values, bias)
         else:
-            query = self.turn(self._split(self.query(x)), rows)
-            if isinstance(bias, OpenTokens):
-                mixed = attend_to_open(query, *keys_values, bias)
-            else:
-                if self.relative is not None:
-                    relative = self.relative(query, rows, columns)
-                    bias = relative if bias is None else relative + bias
-                mixed = attend_to_all(query, *keys_values, bias, record)
+            if self.relative is not None:
+                relative = self.relative(query, rows, columns)
+                bias = relative if bias is None else relative + bias
+            mixed = attend_to_all(query, *keys_values, bias, record)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 
@@ -208,13 +204,10 @@ class DecoderLayer(nn.Module):
         """x of the next layer, [batch, rows, d_model], and the keys and values of all steps so far.
 
         Args:
-            x: hidden states.
-            rows: [rows], step numbers of x.
+            rows, steps: step numbers of x, and of past and present keys.
             past: keys and values of earlier steps, or None.
-            steps: step numbers of past and present keys.
             memory, columns: the source's keys and values for this layer and coordinates; None in a decoder-only model.
             biases: of self- and of cross-attention.
-            recording: where to leave attention weights or scores.
         """
         normed = self.norm_self(x)
         keys_values = self.self_attention.keys_values(normed, rows, needs_keys(biases[0]))
