@@ -68,11 +68,8 @@ class Segment:
         return torch.where(inside, token, -1)
 
     def grid(self) -> list[torch.Tensor]:
-        """The coordinates of all its tokens, without those in reach: one [tokens] per dimension."""
-        if not self.shape:
-            return [torch.zeros(1, dtype=torch.long)]
-        axes = torch.meshgrid(*(torch.arange(size) for size in self.shape), indexing="ij")
-        return [axis.flatten() for axis in axes]
+        """The coordinates of all its tokens, without those in reach: one [tokens] per dimension; 0 for a single one."""
+        return [*torch.ones(self.shape).nonzero(as_tuple=True)]
 
 
 @dataclass(frozen=True)

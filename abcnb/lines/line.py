@@ -266,14 +266,8 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
     """The paper's ABS: the windows of both attentions, the same for all heads and layers.
 
     In cross-attention a step sees the place that it writes, in every operand, and w places beside it; in self-attention
-    its own input and w inputs before it.
-
-    Args:
-        stream: of any shape of the task, as an encoder-decoder has it.
-        heads: of the model.
-        w: half-width in places.
-        sides: of cross-attention: `past` (w places already processed, as in the authors' code) or `both` (w places
-            on either side, as in the paper's text).
+    its own input and w inputs before it. The w places are those already processed (`sides="past"`, as in the authors'
+    code) or w on either side (`both`, as in the paper's text). The stream is of any shape of the task.
 
     Raises:
         ValueError: one causal sequence, fewer heads than 1, w below 0, or unknown sides.

@@ -15,11 +15,7 @@ from tqdm import tqdm
 
 
 def pick_device(device: str = "auto") -> torch.device:
-    """The device of that name; `auto` is CUDA where there is one.
-
-    Raises:
-        ValueError: a device that this machine does not have.
-    """
+    """The device of that name, `auto` being CUDA where there is one; one that this machine has not is refused."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch("cpu|cuda(:[0-9]+)?", device):

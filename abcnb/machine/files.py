@@ -17,7 +17,7 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
     What a writer of the same file left behind when it was killed on this machine is removed.
 
     Raises:
-        OSError: it cannot be written, such as on a full disk; nothing is left of it, and what was there before stays.
+        OSError: it cannot be written, such as on a full disk; what was there before stays, and nothing else.
     """
     machine = platform.node()
     for left in file.parent.glob(f".{escape(file.name)}.*@{escape(machine)}"):
@@ -36,11 +36,7 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Make a folder, and see that a file can be written in it.
-
-    Raises:
-        OSError: it cannot.
-    """
+    """Make a folder, and refuse it where no file can be written in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder) as file:

@@ -29,12 +29,7 @@ def record(model: Transformer, batch: Batch, what: str = "weights") -> Recording
 def average_attention(
     model: Transformer, batches: Iterable[Batch], what: str = "weights"
 ) -> list[AveragedAttention]:
-    """The teacher-forced attention of every decoder layer, averaged over the equally large batches of each shape.
-
-    Args:
-        model: a trained model; it is put in evaluation mode.
-        batches: of one or more shapes.
-        what: `weights` or `scores`.
+    """The teacher-forced attention (`weights` or `scores`) of every layer, averaged over equal batches of each shape.
 
     Source: paper, appendix D, step 1. The model decodes its own training samples; as it interpolates, decoding and
     teacher forcing feed it the same tokens.

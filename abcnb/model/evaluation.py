@@ -29,11 +29,9 @@ class Score:
     Attributes:
         length: digits of the operands (decimal digits for Parity).
         samples, correct: how many were tried and matched whole.
-        wrong_digits, digits: output tokens over all samples, end tokens included, that teacher forcing got wrong, and
-            all.
+        wrong_digits, digits: output tokens over all samples, end tokens included: wrong in teacher forcing, and all.
         code, date: of a stored score, the fingerprint of the code that produced it, and the day it was measured.
-        worst_kind, worst_percent: of a test set with several kinds, the one with the lowest exact match (the first
-            of several), and that exact match in percent, to four decimals.
+        worst_kind, worst_percent: of a test set with several kinds, the (first) one with the lowest exact match.
     """
 
     length: int
@@ -101,10 +99,7 @@ def wrong_tokens(model: Transformer, batch: Batch) -> torch.Tensor:
 
 
 def is_wrong(model: Transformer, task: Task, operands: Operands, form: str) -> Iterator[torch.Tensor]:
-    """Which output tokens teacher forcing gets wrong, [some samples, steps], in passes of bounded memory.
-
-    Long outputs are predicted in chunks, along lines only, where that is exact (`chunked`).
-    """
+    """Which output tokens teacher forcing gets wrong, [some samples, steps], in passes of bounded memory."""
     model.eval()
     samples, steps = len(operands[0]), output_steps(task, operands)
     tokens = TOKENS_PER_PASS.get(model.device.type, TOKENS_PER_PASS["cpu"])

@@ -36,7 +36,6 @@ class Transformer(nn.Module):
     """Token ids in, logits of the next token out.
 
     Args:
-        config: sizes, architecture and position scheme.
         vocabulary_size: tokens told apart; `Task.vocabulary_size`.
         self_biases, cross_biases: none, one bias for all decoder layers, or one for each layer.
 
@@ -94,9 +93,8 @@ class Transformer(nn.Module):
     @property
     def along_lines(self) -> bool:
         """Whether all attention is along lines."""
-        biases = (*self.self_biases, *self.cross_biases)
-        has_all = self.self_biases and (self.cross_biases or not self.crossing)
-        return bool(has_all) and all(isinstance(bias, LineBias) for bias in biases)
+        everywhere = bool(self.self_biases) and (bool(self.cross_biases) or not self.crossing)
+        return everywhere and all(isinstance(bias, LineBias) for bias in (*self.self_biases, *self.cross_biases))
 
     @property
     def gathers(self) -> bool:

@@ -25,10 +25,7 @@ from abcnb.model.positions import Positions
 
 
 def coordinates(columns: Columns, cross_distance: str = "left") -> torch.Tensor:
-    """What distances to steps are taken from, [columns]; `NO_PLACE` where a column has no distance.
-
-    `cross_distance` is one of `configs.CROSS_DISTANCES`; columns of self-attention always go by their numbers.
-    """
+    """What distances to steps are taken from, [columns], in self-attention always by number; `NO_PLACE` is none."""
     if not columns.crossing or cross_distance == "left":
         return columns.index
     if cross_distance == "right":
