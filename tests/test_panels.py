@@ -214,7 +214,7 @@ def test_the_rows_panel_shows_what_the_model_writes(product_run, monkeypatch):
     assert shown["written"] == [predict(product_run, "12*34", "cpu").answer] and shown["true"] == ["408"]
     assert "rows wrong" in found.written.value and "background" in found.written.value and found.text == ""
     true = data.task.batch(data.task.parse("21*2")).target
-    monkeypatch.setattr("abcnb.show.panels.rows.write_outputs", lambda *_: true)
+    monkeypatch.setattr("abcnb.show.panels.models.write_outputs", lambda *_: true)
     found.input.value = "21*2"
     assert "all 2 rows right" in found.written.value and "background" not in found.written.value
     assert "".join(rows_of(found.written.value)["products 1"]).strip("+&,;0 ")[::-1] == "42"

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
@@ -13,7 +12,7 @@ from matplotlib.patches import Patch
 
 from abcnb.lines.line import dealt, parted
 from abcnb.machine.files import check_writable, write_atomically
-from abcnb.show.figures.accuracy import draw_accuracy
+from abcnb.show.figures import draw_accuracy
 from abcnb.show.style import PALETTE, STYLED, line_style, nested_styles, themed
 from abcnb.study import results, views
 from abcnb.study.methods import experiment
@@ -28,19 +27,19 @@ PLAIN = "plain models"
 VANILLA = line_style(STYLED.index("vanilla"))["color"]
 
 
-@themed
+@themed()
 def hero(run: Run, table: pd.DataFrame) -> Figure:
     """Averaged attention of all heads, the strongest lines found in it, and exact match against length.
 
     Args:
-        run: of ABC on Addition; the attention is that of the plain model that it was calibrated from.
+        run: of ABC on Addition.
         table: rows of accuracy.csv.
     """
     (average,) = run.attention()
     figure = Figure(figsize=(10, 3.2), dpi=200, layout="constrained")
     before, found, outcome = figure.subplots(1, 3, width_ratios=(1, 1.35, 1.5))
-    attention = average.cross_attention.mean((0, 1))
-    _draw_map(before, attention, sns.light_palette(VANILLA, as_cmap=True), "A plain model's attention")
+    colours = sns.light_palette(VANILLA, as_cmap=True)
+    _draw_map(before, average.cross_attention.mean((0, 1)), colours, "A plain model's attention")
     places = [str(place) for place in range(average.stream.width)]
     tokens = ["$", *reversed(places), "+", *reversed(places), "&"]
     before.set_xticks(range(len(tokens)), tokens, family="monospace", fontsize=9)
@@ -50,13 +49,13 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     rows = table[(table["settings"] == "") & (table["preset"] == "laptop") & (table["seed"] >= FIRST_SEED)]
     rows = rows[(rows["test_set"] == "random") & rows["task"].isin(TASKS) & (rows["length"] <= 60)]
     rows = views.with_intervals(views.in_order(rows[rows["method"].isin(["abc", "vanilla"])]))
-    plain = rows["method"] == "vanilla"
-    rows["method"] = rows["task"].map(TASKS).where(~plain, PLAIN)
-    styles = nested_styles(dict.fromkeys([*rows["method"][~plain], PLAIN]))
+    lined = rows["method"] == "abc"
+    rows["method"] = rows["task"].map(TASKS).where(lined, PLAIN)
+    styles = nested_styles([*rows["method"][lined], PLAIN])
     styles[PLAIN] |= {"color": "0.35", "linestyle": "--", "marker": "o"}
     draw_accuracy(outcome, rows, run.experiment.get_task().train_length, styles)
-    fewest_most = sorted(set(rows[~plain].groupby("task")["seed"].nunique()))
-    seeds = " to ".join(dict.fromkeys(map(str, (fewest_most[0], fewest_most[-1]))))
+    counts = rows[lined].groupby("task")["seed"].nunique()
+    seeds = " to ".join(map(str, sorted({counts.min(), counts.max()})))
     outcome.set_title(f"ABC by length, {seeds} seeds a task", pad=16)
     outcome.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     return figure
@@ -76,13 +75,8 @@ def _draw_lines(axis: Axes, run: Run) -> None:
     colours = [*PALETTE[1 : NAMED + 1], "0.6"]
     _draw_map(axis, numbers, ListedColormap(colours), f"The lines found, at {WIDE} digits", vmin=0, vmax=NAMED)
     named = [Patch(color=c, label=f"{n} {shares[n]:.2f}") for n, c in zip(lines, colours[:NAMED], strict=False)]
-    axis.legend(
-        handles=named,
-        loc="center left",
-        bbox_to_anchor=(1, 0.5),
-        handlelength=1,
-        prop={"family": "monospace", "size": 8},
-    )
+    font = {"family": "monospace", "size": 8}
+    axis.legend(handles=named, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=1, prop=font)
     operand = WIDE + 2  # its digits and the token before it
     middles = {0: "$", operand / 2: "a", operand: "+", 1.5 * operand: "b", 2 * operand: "&"}
     axis.set_xticks(list(middles), list(middles.values()), fontsize=10)
@@ -92,9 +86,7 @@ def _draw_lines(axis: Axes, run: Run) -> None:
 def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap, title: str, **limits) -> None:
     """Cells of a matrix, light grey where they are closed."""
     axis.set_facecolor("0.94")
-    axis.imshow(
-        np.ma.masked_invalid(matrix.numpy()), cmap=colours, aspect="auto", interpolation="nearest", **limits
-    )
+    axis.imshow(matrix.numpy(), cmap=colours, aspect="auto", interpolation="nearest", **limits)
     axis.set(xlabel="source token", ylabel="output step", title=title)
     axis.spines[:].set(visible=True, linewidth=0.8, color="0.4")
     axis.tick_params(pad=2)

@@ -1,9 +1,7 @@
 """What a reader sees of a model that trains before their eyes."""
 
-import base64
-import io
-
 from IPython import get_ipython
+from IPython.core.pylabtools import print_figure
 from IPython.display import DisplayHandle
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -27,9 +25,8 @@ class LiveCurve:
         """Show the records so far: step, seconds, loss, exact_match (percent)."""
         if getattr(get_ipython(), "kernel", None) is None:
             return
-        written, described = io.BytesIO(), self.describe(history)
-        learning_curve(history, described).savefig(written, format="png", dpi=100)
-        picture = base64.b64encode(written.getvalue()).decode("ascii")
+        described = self.describe(history)
+        picture = print_figure(learning_curve(history, described), bbox_inches=None, base64=True, dpi=100)
         self._show({"image/png": picture, "text/plain": described}, raw=True)
         self._show = self._handle.update
 
@@ -39,19 +36,18 @@ class LiveCurve:
         return f"{self.title}: {step} steps, {percent(exact)}% exact match in validation, {seconds:.0f} s"
 
 
-@themed
+@themed()
 def learning_curve(history: list[dict], title: str) -> Figure:
     """Exact match in validation and loss in training, against steps; the figure is not pyplot's to show."""
     figure = Figure(figsize=(7.2, 2.6), layout="constrained")
-    steps = [record["step"] for record in history]
+    of = {key: [record[key] for record in history] for key in ("step", "exact_match", "loss")}
     for number, (axis, key) in enumerate(zip(figure.subplots(1, 2), ("exact_match", "loss"), strict=True)):
-        axis.plot(steps, [record[key] for record in history], markersize=4.5, **line_style(number))
+        axis.plot(of["step"], of[key], markersize=4.5, **line_style(number))
         axis.set(xlabel="optimizer steps", xlim=(0, None))
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
     figure.axes[0].set(ylabel="validation exact match (%)", ylim=(-3, 103))
-    losses = [record["loss"] for record in history]
     # On a logarithmic axis that spans less than a decade the ticks cannot be read.
-    scale = "log" if max(losses) > 10 * min(losses) > 0 else "linear"
+    scale = "log" if max(of["loss"]) > 10 * min(of["loss"]) > 0 else "linear"
     figure.axes[1].set(ylabel="training loss", yscale=scale)
     figure.suptitle(title)
     return figure

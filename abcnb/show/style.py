@@ -3,8 +3,8 @@
 The theme holds only while a figure is made: importing this package leaves matplotlib's settings to the reader.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from functools import wraps
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 
 import matplotlib
@@ -63,20 +63,16 @@ def nested_styles(names: Iterable[str]) -> dict[str, dict]:
     return styles
 
 
-def themed(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """A function that draws a figure, made to draw it in this theme; the reader's settings are then put back."""
-
-    @wraps(draw)
-    def drawn(*arguments, **options) -> Figure:
-        # Not rc_context, which would also undo what the first figure of a kernel sets up: that figures are shown.
-        before = {name: matplotlib.rcParams[name] for name in THEME}
-        matplotlib.rcParams.update(THEME)
-        try:
-            return draw(*arguments, **options)
-        finally:
-            matplotlib.rcParams.update(before)
-
-    return drawn
+@contextmanager
+def themed() -> Iterator[None]:
+    """This theme while a figure is drawn; as a decorator, `@themed()`. The reader's settings are then put back."""
+    # Not rc_context, which would also undo what the first figure of a kernel sets up: that figures are shown.
+    before = {name: matplotlib.rcParams[name] for name in THEME}
+    matplotlib.rcParams.update(THEME)
+    try:
+        yield
+    finally:
+        matplotlib.rcParams.update(before)
 
 
 def row_of_axes(

@@ -1,14 +1,12 @@
-"""Panels to explore with, each made by one call: inputs, attention, windows, outputs in rows,
-and the calibration of ABC.
+"""Panels to explore with, each made by one call: inputs, attention, windows, rows, and the calibration of ABC.
 
 Each is an `ipywidgets.VBox`. Where no kernel answers, its mime bundle still holds a picture of how it started, and
 that of the calibration panel a fragment that calibrates in the browser.
 """
 
-from abcnb.show.panels.attention import AttentionPanel as attention_panel
+# ruff: noqa: F401 (the names are for notebooks)
 from abcnb.show.panels.calibration import CalibrationPanel as calibration_panel
-from abcnb.show.panels.rows import RowsPanel as rows_panel
+from abcnb.show.panels.models import AttentionPanel as attention_panel
+from abcnb.show.panels.models import RowsPanel as rows_panel
 from abcnb.show.panels.tasks import TasksPanel as tasks_panel
-from abcnb.show.panels.windows import WindowPanel as window_panel
-
-__all__ = ["attention_panel", "calibration_panel", "rows_panel", "tasks_panel", "window_panel"]
+from abcnb.show.panels.tasks import WindowPanel as window_panel

@@ -36,13 +36,10 @@ class CalibrationPanel(Panel):
     """Finds the lines again at every move of a control; retrains with them at the press of a button.
 
     Args:
-        run: a run of ABC (`abc`) of an encoder-decoder.
+        run: a run of ABC (`abc`) of an encoder-decoder; any other is a ValueError.
         runs: the folder of all runs, into which retrainings go.
         device: `auto`, `cpu` or `cuda`, for retraining and testing.
         samples: test samples per length.
-
-    Raises:
-        ValueError: the run has no lines that were found, or is of one causal stream.
     """
 
     def __init__(self, run: Run, runs: Path, device: str = "auto", samples: int = 1000):
@@ -63,8 +60,8 @@ class CalibrationPanel(Panel):
         self._of_algorithm_1 = widgets.VBox(choices)
         self.retraining = Retraining(run, f"τ {e.tau:g} (this run)", self.asked, Path(runs), device, samples)
         controls = [self.mode, self.tau, self._of_algorithm_1, self.length]
-        results = [self.lines, self.maps, self.retraining]
-        super().__init__(controls, results, f"Calibration panel: {e.task}, {e.method}, seed {e.seed}")
+        described = f"Calibration panel: {e.task}, {e.method}, seed {e.seed}"
+        super().__init__(controls, [self.lines, self.maps, self.retraining], described)
         for choice in choices:
             choice.observe(self.update, names="value")
         self._fragment = self.fragment()
@@ -72,13 +69,8 @@ class CalibrationPanel(Panel):
     @property
     def config(self) -> Algorithm1Config:
         """The choices of Algorithm 1; without a direction they are a ValueError."""
-        return Algorithm1Config(
-            kappa_self=self.kappa_self.value,
-            kappa_cross=self.kappa_cross.value,
-            directions_self=tuple(self.directions_self.value),
-            directions_cross=tuple(self.directions_cross.value),
-            rows=0,
-        )
+        names = ("kappa_self", "kappa_cross", "directions_self", "directions_cross")
+        return Algorithm1Config(**{name: getattr(self, name).value for name in names}, rows=0)
 
     @property
     def name(self) -> str:
@@ -98,8 +90,7 @@ class CalibrationPanel(Panel):
 
     def redraw(self) -> None:
         rule = self.mode.value == RULE
-        self.tau.layout.display = None if rule else "none"
-        self._of_algorithm_1.layout.display = "none" if rule else None
+        self.tau.layout.display, self._of_algorithm_1.layout.display = (None, "none") if rule else ("none", None)
         if rule:
             found = calibrate_attention(self.attention, self.tau.value)
             biases, names = self._a_map_for_each_line(found)
@@ -129,25 +120,27 @@ class CalibrationPanel(Panel):
         stream = self.task.stream(width, form)
         steps = torch.arange(stream.rows)
         (own,), (cross,) = biases
+        maps = cross(steps, stream.columns(crossing=True)), own(steps, stream.columns())
         source = decode(self.task.source(self.task.smallest(width), form)[0]).replace("0", "#")
         title = f"lines at {self.length.value} digits, {self.name}; above: cross-attention; grey is closed"
-        drawn = cross(steps, stream.columns(crossing=True)), own(steps, stream.columns())
-        return head_maps(*drawn, names, title, source)
+        return head_maps(*maps, names, title, source)
 
     def fragment(self) -> str:
         """A self-contained HTML fragment with frames for several τ and κ; the controls stay where they were."""
-        frames: dict[str, list[dict]] = {"tau": [], "kappa": []}
         before = self.mode.value, self.tau.value, self.kappa_cross.value
-        moves = [("tau", RULE, self.tau, value) for value in TAUS]
-        moves += [("kappa", ALGORITHM_1, self.kappa_cross, value) for value in KAPPAS]
-        for key, mode, slider, value in moves:
-            self.mode.value = mode
-            slider.value = value
-            frame = {"name": f"{value:g}", "png": _small(self.maps.value), "text": self.text or self._said}
-            frames[key].append(frame)
+        frames = {"tau": self._frames(RULE, self.tau, TAUS)}
+        frames["kappa"] = self._frames(ALGORITHM_1, self.kappa_cross, KAPPAS)
         self.mode.value, self.tau.value, self.kappa_cross.value = before
         start = min(range(len(TAUS)), key=lambda n: abs(TAUS[n] - self.tau.value))
         return jinja2.Template(PAGE.read_text(encoding="utf-8")).render(frames=frames, start=start)
+
+    def _frames(self, mode: str, slider: widgets.FloatSlider, values: tuple[float, ...]) -> list[dict]:
+        self.mode.value, frames = mode, []
+        for value in values:
+            slider.value = value
+            png, text = _small(self.maps.value), self.text or self._said
+            frames.append({"name": f"{value:g}", "png": png, "text": text})
+        return frames
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         return super()._repr_mimebundle_(**kwargs) | {PANEL_MIME: self._fragment}

@@ -1,8 +1,7 @@
 """What the panels draw: maps of all heads, and curves.
 
-A move of a slider redraws the maps, and sixteen axes of matplotlib take half a second. So their picture is put
-together from pixels, which takes a tenth of that. `pyplot` is left alone: its current figure belongs to the
-reader, and a panel may draw from a thread.
+Sixteen axes of matplotlib take half a second at every move of a slider; pixels take a tenth of that. `pyplot` is left
+alone: its current figure belongs to the reader, and a panel may draw from a thread.
 """
 
 import io
@@ -14,12 +13,13 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import torch
+from IPython.core.pylabtools import print_figure
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont
 from PIL import Image, ImageDraw, ImageFont
 
-from abcnb.show.figures.accuracy import draw_accuracy
+from abcnb.show.figures import draw_accuracy
 from abcnb.show.style import CLOSED, COLOURMAP, KEPT, nested_styles
 
 WIDTH, LEFT, RIGHT, TOP = 960, 70, 80, 65  # pixels of the maps' picture, and of the room around the maps
@@ -31,29 +31,19 @@ _drawing = threading.Lock()
 
 
 def head_maps(
-    cross: torch.Tensor,
-    self_: torch.Tensor,
-    names: tuple[Sequence[str], Sequence[str]],
-    title: str,
-    source: str,
-    fed: str = "",
-    written: str = "",
-    weights: bool = False,
-    tall: int = 115,
-    step: int | None = None,
-) -> bytes:
+    cross: torch.Tensor, self_: torch.Tensor, names: tuple[Sequence[str], Sequence[str]], title: str,
+    source: str, fed: str = "", written: str = "", weights: bool = False, tall: int = 115, step: int | None = None,
+) -> bytes:  # fmt: skip
     """Maps of cross- and self-attention, or of their biases, whose closed cells (−inf) are grey, as PNG.
 
     Args:
-        cross: [maps, rows, columns].
-        self_: [maps, rows, rows].
+        cross, self_: [maps, rows, columns] and [maps, rows, rows].
         names: of the maps of each attention.
-        title: of the picture.
         source, fed, written: tokens that label the source's columns, the steps attended to and the steps that write;
             numbers where there are none, or no room.
         weights: from 0 to 1, where they are not biases.
         tall: height of a map, in pixels.
-        step: the row outlined on every map; None for none.
+        step: the row outlined on every map.
     """
     lowest = min(float(part[torch.isfinite(part)].min()) for part in (cross, self_))
     norm = Normalize(0.0, 1.0) if weights else Normalize(lowest or -1.0, 0.0)
@@ -100,23 +90,17 @@ def _layout(crossed: int, own: int, tall: int) -> tuple[tuple[int, int], dict[tu
     """Width of a map and height of the picture; the upper left corner of each map, by attention and place in it.
 
     Self-attention is below cross-attention, or beside it where each has one map.
-
-    Args:
-        crossed, own: how many maps each has.
-        tall: height of a map.
     """
-    maps = crossed, own
-    across, gap = (2, 75) if max(maps) == 1 else (min(ACROSS, max(maps)), 20)
+    maps, beside = (crossed, own), crossed == own == 1
+    across, gap = (2, 75) if beside else (min(ACROSS, max(maps)), 20)
     wide = (WIDTH - LEFT - RIGHT - gap * (across - 1)) // across
-    if max(maps) == 1:
-        corners = {(0, 0): (LEFT, TOP), (1, 0): (LEFT + wide + gap, TOP)}
-        return (wide, TOP + tall + CAPTION + LABELS), corners
     corners, top = {}, TOP
     for number, count in enumerate(maps):
         for place in range(count):
-            row, column = divmod(place, across)
+            row, column = divmod(number if beside else place, across)
             corners[number, place] = LEFT + column * (wide + gap), top + row * (tall + CAPTION)
-        top += -(-count // across) * (tall + CAPTION) + LABELS
+        if number or not beside:
+            top += -(-count // across) * (tall + CAPTION) + LABELS
     return (wide, top), corners
 
 
@@ -142,10 +126,8 @@ def _write_upwards(picture: Image.Image, text: str, left: int, top: int, bottom:
 
 def to_png(figure: Figure) -> bytes:
     """Draw a figure and return it as PNG."""
-    buffer = io.BytesIO()
     with _drawing:
-        figure.savefig(buffer, format="png", dpi=100, pil_kwargs={"compress_level": 1})
-    return buffer.getvalue()
+        return print_figure(figure, bbox_inches=None, dpi=100, pil_kwargs={"compress_level": 1})
 
 
 def accuracy_figure(table: pd.DataFrame, train_length: int) -> Figure:

@@ -31,17 +31,12 @@ def table(rows: Iterable[Sequence], head: Sequence[str] = ()) -> str:
 
     Where there is no head, the first cell of each row names it.
     """
-    style = "padding:1px 6px;white-space:nowrap;text-align:left"
-    top = f'<th scope="col" style="{style};border-bottom:1px solid">'
-    heads = "".join(f"{top}{escape(name)}</th>" for name in head)
+    heads = "".join(_cell('th scope="col"', name, ";border-bottom:1px solid") for name in head)
     body = ""
     for row in rows:
-        body += "<tr>"
-        for number, cell in enumerate(row):
-            text, colour = cell if isinstance(cell, tuple) else (cell, None)
-            tag = "td" if head or number else 'th scope="row"'
-            body += f'<{tag} style="{style}{_filled(colour)}">{escape(str(text))}</{tag[:2]}>'
-        body += "</tr>"
+        first, *others = row
+        cells = [_cell("td" if head else 'th scope="row"', first), *(_cell("td", cell) for cell in others)]
+        body += f"<tr>{''.join(cells)}</tr>"
     return (
         '<div style="max-height:340px;max-width:100%;overflow:auto;line-height:1.35;margin-bottom:0.5em">'
         '<table style="border-collapse:collapse;font-family:monospace">'
@@ -49,11 +44,13 @@ def table(rows: Iterable[Sequence], head: Sequence[str] = ()) -> str:
     )
 
 
-def _filled(colour) -> str:
-    if colour is None:
-        return ""
-    ink = "white" if relative_luminance(colour) < 0.18 else "black"
-    return f";background:{to_hex(colour)};color:{ink}"
+def _cell(tag: str, cell: object, style: str = "") -> str:
+    text, colour = cell if isinstance(cell, tuple) else (cell, None)
+    if colour is not None:
+        ink = "white" if relative_luminance(colour) < 0.18 else "black"
+        style = f";background:{to_hex(colour)};color:{ink}"
+    style = f"padding:1px 6px;white-space:nowrap;text-align:left{style}"
+    return f'<{tag} style="{style}">{escape(str(text))}</{tag[:2]}>'
 
 
 class Panel(widgets.VBox):
@@ -63,18 +60,16 @@ class Panel(widgets.VBox):
 
     Args:
         controls: shown in this order; whenever one moves, the panel is redrawn.
-        results: the widgets of what is drawn.
+        results: the widgets of what is drawn; hidden where the controls ask for something that cannot be.
         described: one line on what the panel shows.
 
     Attributes:
         text: what the reader is told; empty where nothing has to be said.
-        message: the widget that shows the text.
-        results: the box of what is drawn; hidden where the controls ask for something that cannot be.
         still: the tables and pictures of how the panel started, as HTML.
     """
 
     def __init__(self, controls: Sequence[widgets.Widget], results: Sequence[widgets.Widget], described: str):
-        self.text, self.described, self.still = "", described, ""
+        self.text, self.described = "", described
         self.message, self.results = widgets.HTML(), widgets.VBox(list(results))
         super().__init__([*controls, self.message, self.results])
         self.update()
@@ -89,12 +84,8 @@ class Panel(widgets.VBox):
             moved.observe(self.update, names="value")
 
     def redraw(self) -> None:
-        """Draw what the controls ask for.
-
-        Raises:
-            ValueError: they ask for something that cannot be drawn; its text is for the reader.
-        """
-        raise TypeError(f"the panel {type(self).__name__!r} does not define redraw()")
+        """Draw what the controls ask for; what cannot be drawn is a ValueError, whose text is for the reader."""
+        raise NotImplementedError
 
     def update(self, _change=None) -> None:
         """`redraw`; what cannot be drawn becomes a message, and the results of before are hidden."""

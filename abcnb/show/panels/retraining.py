@@ -41,24 +41,15 @@ class Retraining(widgets.VBox):
 
     Attributes:
         curves: digest of an experiment to its scores, as `draw_accuracy` takes them.
-        thread: what trains at the moment, or trained last; None before.
+        thread: what trains at the moment, or trained last.
     """
 
     def __init__(
-        self,
-        run: Run,
-        name: str,
-        asked: Callable[[], tuple[Experiment, str]],
-        runs: Path,
-        device: str,
-        samples: int,
-    ):
+        self, run: Run, name: str, asked: Callable[[], tuple[Experiment, str]], runs: Path, device: str, samples: int
+    ):  # fmt: skip
         self.asked, self.runs, self.device, self.samples = asked, runs, device, samples
         self.curves: dict[str, pd.DataFrame] = {}
-        self.thread: threading.Thread | None = None
-        self._first_report: tuple[float, int] | None = None
-        self._stop_asked = threading.Event()
-        self._longest = run.experiment.get_task().longest_trained
+        self._stop_asked, self._longest = threading.Event(), run.experiment.get_task().longest_trained
         look = {"button_style": "primary", "layout": {"width": "16em"}}
         self.start_button = widgets.Button(description="Retrain with these lines", **look)
         self.stop_button = widgets.Button(description="Stop", disabled=True, layout={"width": "7em"})
@@ -122,9 +113,10 @@ class Retraining(widgets.VBox):
         now, done, total = time.monotonic(), self.progress.value + steps, self.progress.max
         # The first report of a resumed training counts the steps of its last time too.
         before, at = self._first_report = self._first_report or (now, done)
-        left = (now - before) / (done - at) * max(0, total - done) if done > at else None
         text = f"step {done} of {total}, loss {loss:.3f}"
-        text += f", {tqdm.format_interval(left)} left" if left is not None else ""
+        if done > at:
+            left = (now - before) / (done - at) * max(0, total - done)
+            text += f", {tqdm.format_interval(left)} left"
         self.show_progress("another process trains this model" if math.isnan(loss) else text, steps)
 
     def _scores(self, run: Run) -> Iterable[Score]:
@@ -135,8 +127,8 @@ class Retraining(widgets.VBox):
 
     def _add_curve(self, experiment: Experiment, name: str, scores: Iterable[Score]) -> None:
         rows = [(name, score.length, score.exact_match, *score.interval) for score in scores]
-        columns = ["method", "length", "exact_match", "low", "high"]
-        self.curves.setdefault(experiment.digest, pd.DataFrame(rows, columns=columns))
+        curve = pd.DataFrame(rows, columns=["method", "length", "exact_match", "low", "high"])
+        self.curves.setdefault(experiment.digest, curve)
         curves = pd.concat(self.curves.values())
         self.picture.value = to_png(accuracy_figure(curves, self._longest))
         shares = curves.groupby("method", sort=False)["exact_match"]

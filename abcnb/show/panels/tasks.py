@@ -1,10 +1,14 @@
-"""The tasks panel: what source, label and columns of an input are."""
+"""The panels of a task: what source, label and columns of an input are, and the windows of ABS on it."""
 
 import ipywidgets as widgets
+import torch
 
 from abcnb.lines.coordinates import NO_PLACE, Stream
-from abcnb.show.figures.maps import operand_places
-from abcnb.show.panels.panel import Panel, control, table, text_field
+from abcnb.lines.line import windows
+from abcnb.model.positions import CyclicColumns
+from abcnb.show.figures import operand_places
+from abcnb.show.panels.drawing import head_maps, of_heads
+from abcnb.show.panels.panel import Panel, control, picture, table, text_field
 from abcnb.show.style import PALETTE, shade
 from abcnb.tasks.task import TASKS, Task, get_task
 from abcnb.tasks.tokens import decode
@@ -39,8 +43,6 @@ def column_kinds(source: str, stream: Stream) -> list[str]:
 
 class TasksPanel(Panel):
     """An input typed by the reader: its source, label and decoder input, and what each column is.
-
-    An input that the task does not take becomes a line in the panel.
 
     Args:
         task: its name.
@@ -83,9 +85,7 @@ class TasksPanel(Panel):
         kinds, most = column_kinds(source, batch.stream), batch.stream.width + 1
         columns = [["source", *source], ["kind", *((kind, KINDS[kind][1]) for kind in kinds)]]
         for operand, places in enumerate(operand_places(batch.stream).values(), 1):
-            cells = [
-                ("", None) if p == NO_PLACE else (str(p).replace("-", "−"), shade(p + 1, most)) for p in places
-            ]
+            cells = ["" if p == NO_PLACE else (str(p).replace("-", "−"), shade(p + 1, most)) for p in places]
             columns.append([f"place in operand {operand}", *cells])
         legend = ["kinds", *((f"{key} {name}", colour) for key, (name, colour) in KINDS.items() if key in kinds)]
         steps = [["output step", *range(len(target))], ["decoder input", *fed]]
@@ -93,3 +93,46 @@ class TasksPanel(Panel):
         self.cells.value = table(columns) + table([legend]) + table(steps)
         texts = {"source": source, "target (units first)": target, "decoder input": fed}
         self.texts.value = table([*texts.items(), ("the label is read as", task.read(target))])
+
+
+class WindowPanel(Panel):
+    """The window of ABS and cyclic position indexing on an input of zeros: half-width, sides, period, length.
+
+    Args:
+        task: its name; on the aligned form where it has one.
+        length: digits at first.
+
+    Raises:
+        ValueError: the task's output is in rows.
+    """
+
+    def __init__(self, task: str = "addition", length: int = 8):
+        self.task = get_task(task)
+        if self.task.in_rows:
+            raise ValueError(f"expected a task that the paper's windows are for, got {task!r}, which writes rows")
+        self.w = control(widgets.IntSlider, "half-width w", value=1, min=0, max=4)
+        sides = [("past: w places before", "past"), ("both: w places on either side", "both")]
+        self.sides = control(widgets.Dropdown, "cross window", options=sides)
+        self.period = control(widgets.IntSlider, "period T", value=3, min=1, max=8)
+        self.length = control(widgets.IntSlider, "length (digits)", value=length, min=1, max=max(20, length))
+        self.picture, self.phases = picture(), widgets.HTML()
+        controls, results = [self.w, self.sides, self.period, self.length], [self.picture, self.phases]
+        super().__init__(controls, results, f"Window panel: ABS and cyclic positions on {task}")
+
+    def redraw(self) -> None:
+        task, period, w, sides = self.task, self.period.value, self.w.value, self.sides.value
+        batch = task.batch(task.smallest(task.digits_at(self.length.value) + 1), task.forms[-1])
+        steps, columns = torch.arange(batch.target.shape[1]), batch.stream.columns(crossing=True)
+        (own,), (cross,) = windows(batch.stream, 1, w, sides)
+        source, fed = decode(batch.source[0]).replace("0", "#"), "$" + "#" * (len(steps) - 1)
+        title = f"ABS at {self.length.value} digits: w = {w}, {sides}; grey is closed"
+        maps = cross(steps, columns), own(steps, batch.stream.columns())
+        self.picture.value = head_maps(*maps, of_heads([0]), title, source, fed, tall=320)
+        of_source = _phases("source token", source, CyclicColumns(2, period).phases(columns), period)
+        self.phases.value = of_source + _phases("decoder input", fed, steps % period, period)
+
+
+def _phases(name: str, tokens: str, phases: torch.Tensor, period: int) -> str:
+    """Tokens and the coloured phase of each."""
+    cells = [(phase, shade(phase, max(1, period - 1))) for phase in phases.tolist()]
+    return table([[name, *tokens], ["phase", *cells]])

@@ -1,4 +1,6 @@
-"""The attention panel: what a trained model writes for an input, and where each of its steps looks."""
+"""The panels of a trained model: what it writes for an input, and where each of its steps looks."""
+
+from itertools import zip_longest
 
 import ipywidgets as widgets
 
@@ -8,13 +10,14 @@ from abcnb.model.transformer import Transformer
 from abcnb.show.panels.drawing import head_maps, of_heads
 from abcnb.show.panels.panel import Panel, control, picture, table, text_field
 from abcnb.show.panels.tasks import example_input
-from abcnb.show.style import KEPT
+from abcnb.show.style import KEPT, PALETTE
 from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import decode
 from abcnb.tasks.training_data import TrainingData
 
 MOST_STEPS = 300  # of an output whose whole attention is kept
-WRONG = "#f6d5c0"
+MOST_TOKENS = 2000  # that are written in rows for one input, a few seconds
+WRONG, WRONG_IN_ROWS = "#f6d5c0", PALETTE[3]
 
 
 class AttentionPanel(Panel):
@@ -46,18 +49,16 @@ class AttentionPanel(Panel):
     def redraw(self) -> None:
         if self.input.value != self._taken:
             self._take(self.input.value)
-        task, layer = self.data.task, self.layer.value
         heads = range(self.model.config.heads) if self.head.value == "all" else [self.head.value]
-        verdict = "right" if self.written == self.label else "wrong"
         text = self._taken if len(self._taken) <= 45 else self._taken[:44] + "…"
-        said = f"{text} → {task.read(self.written)[:45]} ({verdict})"
-        title = f"layer {layer + 1}: {said}; outlined: the output step"
+        verdict = "right" if self.written == self.label else "wrong"
+        said = f"{text} → {self.data.task.read(self.written)[:45]} ({verdict})"
+        title = f"layer {self.layer.value + 1}: {said}; outlined: the output step"
         tall = round(min(260, max(100, 12.5 * len(self.written))) * (1.6 if len(heads) == 1 else 1))
-        maps = (layers[layer][0, list(heads)].cpu() for layers in self.attention)
+        maps = (layers[self.layer.value][0, list(heads)].cpu() for layers in self.attention)
         tokens = self.source, "$" + self.written[:-1], self.written
-        self.picture.value = head_maps(
-            *maps, of_heads(heads), title, *tokens, weights=True, tall=tall, step=self.step.value
-        )
+        look = {"weights": True, "tall": tall, "step": self.step.value}
+        self.picture.value = head_maps(*maps, of_heads(heads), title, *tokens, **look)
         self.steps.value = self._table()
 
     def _take(self, text: str) -> None:
@@ -81,11 +82,44 @@ class AttentionPanel(Panel):
         verdict = "correct" if all(right) else f"wrong at {right.count(False)} of {len(right)} steps"
         read = self.data.task.read
         answers = [["read", read(self.written)], ["true", read(self.label)], ["", verdict]]
-
-        def colour(step: int) -> str | None:
-            return KEPT if step == self.step.value else None if right[step] else WRONG
-
+        colours = [None if good else WRONG for good in right]
+        colours[self.step.value] = KEPT
         marks = ["✓" if good else "✗" for good in right]
         rows = {"step": range(len(right)), "written": self.written, "label": self.label, "right": marks}
-        cells = [[name, *((text, colour(i)) for i, text in enumerate(texts))] for name, texts in rows.items()]
-        return table(answers) + table(cells)
+        return table(answers) + table([[name, *zip(texts, colours, strict=True)] for name, texts in rows.items()])
+
+
+class RowsPanel(Panel):
+    """An input typed by the reader, and each row that the model writes, units first, with its wrong digits marked.
+
+    Args:
+        model: of a task whose output is in rows.
+        data: what it was trained on.
+        text: the first input, in the task's own form.
+
+    Raises:
+        ValueError: the task's output is not in rows.
+    """
+
+    def __init__(self, model: Transformer, data: TrainingData, text: str):
+        if not data.task.in_rows:
+            raise ValueError(f"expected a task whose output is in rows, got {data.task.name}")
+        self.model, self.task = model, data.task
+        self.input, self.written = text_field(text), widgets.HTML()
+        super().__init__([self.input], [self.written], f"Rows panel: {text} written out")
+
+    def redraw(self) -> None:
+        batch = self.task.batch(self.task.parse(self.input.value))
+        steps = batch.target.shape[1]
+        if steps > MOST_TOKENS:
+            raise ValueError(f"expected an output of at most {MOST_TOKENS:,} tokens here, got one of {steps:,}")
+        written, true = decode(write_outputs(self.model, batch)[0]), decode(batch.target[0])
+        pairs = list(zip_longest(*map(self.task.split_rows, (written, true)), fillvalue=""))
+        names, rows = self.task.row_names, []
+        for number, pair in enumerate(pairs):
+            cells = [(a, None if a == b else WRONG_IN_ROWS) for a, b in zip_longest(*pair, fillvalue=" ")]
+            rows.append([f"{names[number % len(names)]} {number // len(names) + 1}", *cells])
+        wrong = sum(row != right for row, right in pairs)
+        verdict = f"{wrong} of {len(pairs)} rows wrong" if wrong else f"all {len(pairs)} rows right"
+        answers = [["written", self.task.read(written)], ["true", self.task.read(true)], ["", verdict]]
+        self.written.value = table(rows) + table(answers)

@@ -1,0 +1,489 @@
+"""One function per figure; each takes results, never models, and returns the matplotlib Figure."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from abcnb.lines.algorithm1 import DIRECTIONS
+from abcnb.lines.coordinates import NO_PLACE, Stream
+from abcnb.show import style
+
+TICKS = (1, 2, 4, 6, 10, 20, 60, 100, 200, 500, 600, 1000)  # of lengths, where they were measured
+MOST_LABELLED = 30  # columns of a map that are labelled one by one
+
+
+# What models score.
+
+
+def draw_accuracy(axis: Axes, table: pd.DataFrame, train_length: int, styles: Mapping[str, dict]) -> None:
+    """Percent exact match against length, on a logarithmic axis without a legend, one line per method.
+
+    Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
+
+    Args:
+        axis: to draw on.
+        table: columns method, length, exact_match, low, high (percent), and one row per seed.
+        train_length: the longest length whose every number may be trained on, marked.
+        styles: name of a method to the style of its line, in the order of the legend.
+    """
+    for method in [name for name in styles if name in set(table["method"])]:
+        look, by_length = styles[method], table[table["method"] == method].groupby("length")
+        mean, several = by_length["exact_match"].mean(), by_length.size().max() > 1
+        low = by_length["exact_match" if several else "low"].min()
+        high = by_length["exact_match" if several else "high"].max()
+        axis.fill_between(mean.index, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        axis.plot(mean.index, mean, label=method, **{"markersize": 4.5} | look)
+    axis.axvline(train_length, linestyle=":", color="0.4")
+    above = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+    axis.text(train_length, 1.01, "training length", fontsize=9, color="0.35", **above)
+    axis.set(xlabel="length (digits)", ylabel="exact match (%)", ylim=(-3, 103), xscale="log")
+    ticks = sorted(set(TICKS) & set(table["length"]))
+    axis.set_xticks(ticks, ticks)
+    axis.set_xticks([], minor=True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+@style.themed()
+def accuracy_by_length(
+    table: pd.DataFrame, train_length: int, title: str, styles: Sequence[str] | None = None
+) -> Figure:
+    """Percent exact match against length, one line per method.
+
+    What is of one seed says so, in the title or the legend.
+
+    Args:
+        table, train_length: as for `draw_accuracy`, which also says what the bands are.
+        styles: all methods of a set of figures, so that each looks the same in all of them; None: the table's.
+    """
+    figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
+    draw_accuracy(axis, table, train_length, style.nested_styles(styles or table["method"]))
+    handles, names = axis.get_legend_handles_labels()
+    labels = _saying_one_seed(names, table, "length")
+    if not set(labels) & set(names):
+        title, labels = f"{title}, one seed", names
+    axis.set_title(title, pad=16)
+    figure.legend(handles, labels, loc="outside right center")
+    return figure
+
+
+def _saying_one_seed(names: Sequence[str], table: pd.DataFrame, measured_at: str) -> list[str]:
+    """Names of methods, and *one seed* where a table has one row wherever a method was measured."""
+    several = set(table["method"][table.duplicated(["method", measured_at])])
+    return [name if name in several else f"{name} (one seed)" for name in names]
+
+
+@style.themed()
+def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
+    """Validation exact match against training steps, one line per run: its name to its `history`."""
+    figure, axis = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
+    for name, look in style.nested_styles(histories).items():
+        steps, exact = ([record[key] for record in histories[name]] for key in ("step", "exact_match"))
+        axis.plot(steps, exact, label=name, **look)
+    axis.set(xlabel="optimizer steps", ylabel="validation exact match (%)", ylim=(-3, 103), title=title)
+    figure.legend(loc="outside right center")
+    return figure
+
+
+@style.themed()
+def seeds(table: pd.DataFrame, title: str) -> Figure:
+    """Every seed's exact match as a point, one row per method, one panel per task.
+
+    Args:
+        table: columns task, method, seed, exact_match (percent).
+    """
+    methods = table["method"].unique()
+    figure, axes = style.row_of_axes(table["task"].unique(), 2.4, 0.32 * len(methods) + 1.2, 1.2, sharey=True)
+    for task, axis in axes.items():
+        mine = table[table["task"] == task]
+        sns.stripplot(mine, x="exact_match", y="method", order=methods, jitter=0.18, size=6, alpha=0.7, ax=axis)
+        axis.set(xlabel="exact match (%)", ylabel="", xlim=(-4, 104))
+        axis.grid(axis="y", color="0.9")
+    return style.finish(figure, title)
+
+
+def _points(table: pd.DataFrame, x: str, width: float, height: float) -> tuple[Figure, dict[str, Axes]]:
+    """Exact match against a column, one point per run, one axis per task."""
+    figure, axes = style.row_of_axes(table["task"].unique(), width, height, 1.7, sharey=True)
+    for task, axis in axes.items():
+        for method, look in style.line_styles(table["method"]).items():
+            mine = table[(table["task"] == task) & (table["method"] == method)]
+            axis.plot(mine[x], mine["exact_match"], label=method, alpha=0.8, **look | {"linestyle": "none"})
+        axis.set_ylim(-4, 104)
+    figure.axes[0].set_ylabel("exact match (%)")
+    return figure, axes
+
+
+@style.themed()
+def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str) -> Figure:
+    """Exact match of schemes by what their distance is taken from, one point per seed, one panel per task.
+
+    Args:
+        table: columns task, method, told (categorical), exact_match (percent), of one length.
+        reference: the same columns except told; each of its methods is a line at its worst seed.
+    """
+    told, methods = table["told"].cat.categories, list(table["method"].unique())
+    beside = table["method"].map(methods.index) - (len(methods) - 1) / 2
+    figure, axes = _points(table.assign(place=table["told"].cat.codes + 0.12 * beside), "place", 3.6, 3.2)
+    for task, axis in axes.items():
+        worst = reference[reference["task"] == task].groupby("method")["exact_match"].min()
+        for method, lowest in worst.items():
+            axis.axhline(lowest, color="0.6", linewidth=1, label=f"{method}, worst seed")
+        axis.set_xlim(-0.5, len(told) - 0.5)
+        axis.set_xticks(range(len(told)), [name.replace(" from", "\nfrom") for name in told])
+    return style.finish(figure, title)
+
+
+@style.themed()
+def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) -> Figure:
+    """Exact match against a cost of training, one point per run, one panel per task.
+
+    Args:
+        table: columns task, method, exact_match (percent) and the cost's, which is named `cost`.
+        label: of the cost's axis, with its unit.
+    """
+    figure, axes = _points(table, cost, 2.5, 3.0)
+    for axis in axes.values():
+        axis.set(xlabel=label, xlim=(0, None))
+    return style.finish(figure, title, labels=_saying_one_seed(table["method"].unique(), table, "task"))
+
+
+@style.themed()
+def number_lengths(table: pd.DataFrame, title: str) -> Figure:
+    """How long the numbers are, as bars: percent of the numbers of each kind against their digits.
+
+    Args:
+        table: columns numbers (the kind), digits, percent.
+    """
+    figure, axis = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
+    sns.barplot(table, x="digits", y="percent", hue="numbers", ax=axis)
+    axis.set(xlabel="length (digits)", ylabel="numbers (%)", title=title)
+    axis.legend(title=None)
+    return figure
+
+
+def _draw_cells(axis: Axes, table: pd.DataFrame, most: float, **options) -> None:
+    """The cells of a table, coloured from 0 to `most`; options as of `seaborn.heatmap`."""
+    sns.heatmap(table, vmin=0, vmax=most, cmap=style.COLOURMAP, linewidths=1, ax=axis, **options)
+    axis.tick_params(rotation=0, length=0)
+
+
+@style.themed()
+def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figure:
+    """Percent exact match over a square of shapes, such as terms and digits, with the training corner outlined.
+
+    Args:
+        table: index and columns are the two sizes, ascending; values in percent.
+        trained: the largest size that was trained on, in both directions.
+    """
+    side = 0.72 * max(table.shape)
+    figure, axis = plt.subplots(figsize=(side + 1.6, side + 0.4), layout="constrained")
+    bar = {"cbar_kws": {"label": "exact match (%)"}}
+    _draw_cells(axis, table, 100, annot=True, fmt=".4g", annot_kws={"fontsize": 9}, **bar)
+    inside = [int((sizes <= trained).sum()) for sizes in (table.columns, table.index)]
+    axis.add_patch(Rectangle((0, 0), *inside, fill=False, color=style.KEPT, linewidth=3, clip_on=False))
+    axis.set_title(title)
+    return figure
+
+
+@style.themed()
+def exact_match_by_task(table: pd.DataFrame, title: str) -> Figure:
+    """Percent exact match, the mean over seeds, of tasks (rows) by length (columns), one panel per method.
+
+    Args:
+        table: columns task, method, length, exact_match (percent); in the order in which tasks are shown.
+    """
+    methods, tasks = table["method"].unique(), table["task"].unique()
+    figure, axes = style.row_of_axes(methods, 3.2, 0.9 + 0.3 * len(tasks), 3.4, sharey=True)
+    for method, axis in axes.items():
+        mine = table[table["method"] == method].pivot_table(index="task", columns="length", values="exact_match")
+        _draw_cells(axis, mine.reindex(tasks), 100, annot=True, fmt=".4g", annot_kws={"fontsize": 8}, cbar=False)
+        axis.set(xlabel="length", ylabel="")
+    return style.finish(figure, title)
+
+
+# Lines: their strengths, the biases they become, and what reading along them yields.
+
+
+@style.themed()
+def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
+    """Strength d of every line of one head against its offset, one panel per direction, kept lines marked.
+
+    Args:
+        lines: from `algorithm1.line_table`.
+    """
+    mine = lines[lines["head"] == head]
+    groups = {DIRECTIONS[direction]: group for direction, group in mine.groupby("direction", sort=False)}
+    figure, axes = style.row_of_axes(groups, 2.8, 2.6, sharey=True)
+    for name, axis in axes.items():
+        group = groups[name]
+        dropped, kept = group[~group["kept"]], group[group["kept"]]
+        axis.vlines(group["offset"], 0, group["strength"], color="0.7", linewidth=1)
+        axis.plot(
+            dropped["offset"], dropped["strength"], "o", color=style.DROPPED, markersize=3.5, label="dropped"
+        )
+        axis.plot(kept["offset"], kept["strength"], "D", color=style.KEPT, markersize=6, label="kept")
+        axis.set(xlabel="offset", ylabel="strength d")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.axes[0].legend(fontsize=7)
+    figure.suptitle(f"head {head}")
+    return figure
+
+
+@style.themed()
+def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
+    """What scalar each scheme adds to the attention score of two steps, against their distance.
+
+    Args:
+        panels: name of the scheme to a table of head, distance (j − i, in steps), bias.
+
+    Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
+    """
+    figure, axes = style.row_of_axes(panels, 4.2, 3.2, sharex=True)
+    for name, axis in axes.items():
+        for head, group in panels[name].groupby("head"):
+            axis.plot(
+                group["distance"], group["bias"], label=f"head {head}", markersize=4, **style.line_style(head)
+            )
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.set(xlabel="distance j − i (steps)", ylabel="added to the score")
+    return style.finish(figure, title)
+
+
+@style.themed()
+def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figure:
+    """Attention on the right digits and correctness, step by step, one panel per input length.
+
+    Args:
+        table: columns length, step, share (percent of attention on the step's own place), correct (percent).
+        train_length: longest training length, marked.
+    """
+    by_length = {f"{length} digits": mine for length, mine in table.groupby("length")}
+    figure, axes = style.row_of_axes(by_length, 3.6, 3.0, sharey=True)
+    for name, axis in axes.items():
+        mine = by_length[name]
+        axis.plot(mine["step"], mine["share"], markersize=4, label="attention on its place", **style.line_style(0))
+        axis.plot(mine["step"], mine["correct"], markersize=4, label="digit correct", **style.line_style(1))
+        axis.axvline(train_length - 0.5, linestyle=":", color="0.4", label="end of the training places")
+        axis.set(xlabel="output step (place)", ylim=(-3, 103))
+    figure.axes[0].set_ylabel("percent")
+    return style.finish(figure, title, "outside lower center", ncols=3)
+
+
+@style.themed()
+def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
+    """What a plain model gets right when it sees its own lines alone, against τ; numbers are how many lines.
+
+    Args:
+        curve: columns tau, lines, exact_match (percent).
+    """
+    figure, axis = plt.subplots(figsize=(5.2, 3.0), layout="constrained")
+    _draw_against_tau(axis, curve, numbered=True, markersize=5, **style.line_style(0))
+    axis.set(ylabel="exact match (%)", title=title)
+    return figure
+
+
+def _draw_against_tau(axis: Axes, curve: pd.DataFrame, numbered: bool, **look) -> None:
+    """Exact match against τ; where `numbered`, with how many lines there are."""
+    axis.plot(curve["tau"], curve["exact_match"], **look)
+    axis.set(xlabel="τ", ylim=(-4, 114), xscale="log")
+    if numbered:
+        above = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
+        for row in curve.itertuples():
+            axis.annotate(row.lines, (row.tau, row.exact_match), fontsize=7, **above)
+        axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)
+        axis.set_xticks([], minor=True)
+
+
+@style.themed()
+def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
+    """Exact match against τ, a curve per seed and an axis per task; numbers are how many lines the first seed has.
+
+    Args:
+        table: columns task, seed, tau, lines, exact_match (percent).
+        chosen: the τ of the rule, marked.
+    """
+    figure, axes = style.row_of_axes(table["task"].unique(), 3.2, 2.8, 1.0, sharey=True)
+    for task, axis in axes.items():
+        for number, (seed, curve) in enumerate(table[table["task"] == task].groupby("seed")):
+            _draw_against_tau(axis, curve, not number, label=f"seed {seed}", **style.line_style(number))
+        axis.axvline(chosen, linestyle=":", color="0.4")
+    figure.axes[0].set_ylabel("exact match (%)")
+    return style.finish(figure, title)
+
+
+@style.themed()
+def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
+    """How many windows have which lead of the right logit, an axis per model; the least lead is marked.
+
+    Args:
+        found: for each model the lead of the right logit over every other, [windows].
+    """
+    figure, axes = style.row_of_axes(found, 3.6, 2.6)
+    for name, axis in axes.items():
+        axis.hist(found[name].numpy(), bins=60, log=True, color=style.KEPT, edgecolor=style.KEPT)
+        least = float(found[name].min())
+        axis.axvline(least, linestyle=":", color="0.4")
+        place = {
+            "xycoords": axis.get_xaxis_transform(),
+            "textcoords": "offset points",
+            "rotation": 90,
+            "va": "top",
+        }
+        axis.annotate(f"{least:.2f}", (least, 0.97), (-12, 0), **place)
+        axis.set(xlim=(0, None), xlabel="lead of the right logit")
+    figure.axes[0].set_ylabel("windows")
+    return style.finish(figure, title)
+
+
+# Maps: attention weights, biases and what source columns are.
+
+
+def _draw_map(axis: Axes, matrix: torch.Tensor, source: str | None, bar: str, **limits) -> None:
+    """A heat map with few ticks, or the source's tokens; what is −inf is grey; `bar` labels the colour bar."""
+    axis.set_facecolor(style.CLOSED)
+    values, (rows, columns) = matrix.numpy(), matrix.shape
+    labelled = source and columns <= MOST_LABELLED
+    labels = {"xticklabels": list(source) if labelled else max(1, columns // 6), "yticklabels": max(1, rows // 8)}
+    bars = {"cbar": bool(bar), "cbar_kws": {"label": bar}}
+    sns.heatmap(values, mask=~np.isfinite(values), cmap=style.COLOURMAP, ax=axis, **labels, **bars, **limits)
+    axis.tick_params(rotation=0)
+    if labelled:
+        axis.tick_params("x", labelsize=7 if columns <= 20 else 6)
+
+
+def _head_maps(
+    values: torch.Tensor, title: str, source: str | None, columns_are: str, width: float, height: float,
+    bar: str, first_head: int = 0, **limits,
+) -> Figure:  # fmt: skip
+    """A map for every head, four in a row; in one stream a row is a token too, the one before the token it writes."""
+    across = min(4, len(values))
+    down = -(-len(values) // across)
+    figure = plt.figure(figsize=(width * across, height * down), layout="constrained")
+    rows_are = "token" if columns_are == "token" else "output step"
+    for head, matrix in enumerate(values):
+        axis = figure.add_subplot(down, across, head + 1)
+        _draw_map(axis, matrix, source, bar if head == len(values) - 1 else "", **limits)
+        axis.set(title=f"head {first_head + head}", xlabel=columns_are, ylabel=rows_are)
+    figure.suptitle(title)
+    return figure
+
+
+@style.themed()
+def attention_maps(
+    attention: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column",
+    marked: Sequence[tuple[int, int]] = (),
+) -> Figure:  # fmt: skip
+    """Heat maps of attention weights, one per head, on one colour scale.
+
+    Args:
+        attention: [heads, rows, columns], weights from 0 to 1.
+        source: the source's characters, or one stand-in per column, as tick labels.
+        columns_are: label of the columns.
+        marked: cells to outline, as (row, column).
+    """
+    _, rows, columns = attention.shape
+    size = np.clip((0.16 * columns, 0.18 * rows), (2.4, 2.0), (2.9, 2.6))
+    figure = _head_maps(attention, title, source, columns_are, *size, "weight", vmin=0, vmax=1)
+    for axis in figure.axes[: len(attention)]:
+        for row, column in marked:
+            axis.add_patch(Rectangle((column, row), 1, 1, fill=False, color=style.KEPT, linewidth=1))
+    return figure
+
+
+@style.themed()
+def bias_maps(
+    bias: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column", first_head: int = 0
+) -> Figure:  # fmt: skip
+    """Attention biases, one panel per head: closed cells grey, open ones coloured by their bias.
+
+    Args:
+        bias: [heads, rows, columns], −inf where closed.
+        source, columns_are: as of `attention_maps`.
+        first_head: the number of the first head shown.
+    """
+    _, rows, columns = bias.shape
+    low = bias[bias.isfinite()].amin().item()
+    labelled = source and columns <= MOST_LABELLED
+    width = max(2.4, 0.13 * columns + 1.2 if labelled else 0.05 * columns + 1.4)
+    bar = "bias" if low < 0 else ""  # a window is open or closed: nothing to grade
+    size = width, max(2.0, 0.045 * rows + 1.2)
+    return _head_maps(bias, title, source, columns_are, *size, bar, first_head, vmin=low or -1, vmax=0)
+
+
+@style.themed()
+def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
+    """What several schemes add to the attention scores of one head, one map each, each on its own scale.
+
+    Args:
+        matrices: name to [rows, columns], −inf where closed.
+    """
+    figure, axes = style.row_of_axes(matrices, 3.9, 2.9)
+    for name, axis in axes.items():
+        _draw_map(axis, matrices[name], None, "added to the score")
+        axis.set(xlabel="column", ylabel="output step")
+    return style.finish(figure, title)
+
+
+@style.themed()
+def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
+    """Attention weights by how far the token is from the step, in one counter and in the other, one map per panel.
+
+    Args:
+        panels: by title, weights from 0 to 1; index and columns, named for the labels, are offsets in the counters.
+    """
+    widths = [table.shape[1] for table in panels.values()]
+    height = 0.32 * max(len(table) for table in panels.values()) + 1.4
+    figure, axes = style.row_of_axes(panels, 0.32 * sum(widths) / len(widths), height, width_ratios=widths)
+    for name, axis in axes.items():
+        bar = {"cbar": name == list(panels)[-1], "cbar_kws": {"label": "weight", "shrink": 0.8}}
+        _draw_cells(axis, panels[name], 1, square=True, **bar)
+        axis.set_facecolor(style.CLOSED)
+    return style.finish(figure, title)
+
+
+def operand_places(stream: Stream) -> dict[str, list[int]]:
+    """For each operand by name, every source column's place in it, `NO_PLACE` outside."""
+    found, index = {}, torch.arange(-1, stream.width + 1)
+    for operand in stream.operands:
+        places = torch.full((stream.source,), NO_PLACE)
+        places[operand.tokens([index])] = index
+        found[operand.name] = places.tolist()
+    return found
+
+
+@style.themed()
+def source_layout(source: str, stream: Stream) -> Figure:
+    """What each source column is: its token, its kind, and its place seen from each operand.
+
+    Args:
+        source: the source's characters, one per column.
+        stream: its coordinates.
+    """
+    places = operand_places(stream)
+    digits = (stream.own_places[: len(source)] > NO_PLACE).tolist()
+    rows = {"kind": [1 if digit else NO_PLACE for digit in digits]}
+    rows |= {f"place in {name}" if len(places) > 1 else "place": row for name, row in places.items()}
+    values = np.array(list(rows.values()))
+    texts = np.vstack([["#"] * len(source), values[1:]])
+    size = max(5.0, 0.52 * len(source)), 0.5 * len(rows) + 0.6
+    figure, axis = plt.subplots(figsize=size, layout="constrained")
+    axis.set_facecolor("0.93")
+    sns.heatmap(
+        values, annot=texts, fmt="", mask=values == NO_PLACE, cmap="cividis", vmin=-1.5, vmax=stream.width + 1,
+        cbar=False, linewidths=1, linecolor="white", ax=axis, annot_kws={"fontsize": 9},
+        xticklabels=list(source), yticklabels=list(rows),
+    )  # fmt: skip
+    for column in np.flatnonzero(~np.array(digits)):
+        axis.text(column + 0.5, 0.5, "·", ha="center", va="center", fontsize=9, color="0.3")
+    axis.xaxis.tick_top()
+    axis.tick_params("x", labelsize=11, labelfontfamily="monospace")
+    axis.tick_params("y", rotation=0)
+    return figure
