@@ -1,7 +1,6 @@
 """HTML pages of executed documents: one file each, nothing loaded from anywhere, formulas as MathML.
 
-nbconvert was tried and left: its Markdown breaks tables whose formulas contain `|`, so Markdown, anchors, links and
-alternative texts would remain here, and it would replace `_output` and `_cells` alone.
+nbconvert would not do: its Markdown breaks tables whose formulas contain `|`.
 """
 
 import base64
@@ -9,7 +8,8 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape, unescape
+from functools import partial
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -32,12 +32,13 @@ _CODE_OR_FORMULA = re.compile(
 # A minus behind another operator, but for a closing bracket, is a sign: no space around it.
 _SIGN = re.compile(r"(<mo[^>]*>(?!&#x000(?:29|5D|7D|7C);)[^<]*</mo>)<mo>&#x02212;</mo>")
 _DRAWN = re.compile(r"\bfigures\.(\w+)\(")
-_TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_HIGHLIGHTED = HtmlFormatter(nowrap=True)
 
 templates = jinja2.Environment(
     loader=jinja2.PackageLoader("abcnb.show"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
 )
+templates.globals["panel"] = PANEL_MIME
+templates.filters["without_terminal_colours"] = partial(re.compile(r"\x1b\[[0-9;]*m").sub, "")
+templates.filters["without_pandas_style"] = partial(re.compile(r"(?s)<style scoped>.*?</style>").sub, "")
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,7 @@ class Site:
 
 
 def mathml(formula: str, display: str = "inline") -> str:
-    """A LaTeX formula as MathML, `inline` or `block`.
-
-    Raises:
-        ValueError: the formula cannot be converted.
-    """
+    """A LaTeX formula as MathML, `inline` or `block`; a ValueError where it cannot be converted."""
     try:
         text = latex2mathml.converter.convert(formula.strip(), display=display)
     except Exception as error:  # the library's errors have no base of their own
@@ -85,6 +82,10 @@ def _anchor(heading: str) -> str:
     return re.sub(r"\W+", "-", unescape(heading).lower().replace("_", "")).strip("-") or "section"
 
 
+def _coloured(code: str, lexer: PythonLexer | TextLexer) -> Markup:
+    return Markup(highlight(code, lexer, HtmlFormatter(nowrap=True)))
+
+
 class Markdown(mistune.HTMLRenderer):
     """Markdown to HTML; formulas become MathML first, in which no `|` or `_` means anything to Markdown.
 
@@ -101,11 +102,7 @@ class Markdown(mistune.HTMLRenderer):
         self._convert = mistune.create_markdown(renderer=self, plugins=["table", "strikethrough", "url"])
 
     def html(self, text: str) -> Markup:
-        """The HTML of a Markdown text.
-
-        Raises:
-            ValueError: a formula cannot be converted.
-        """
+        """The HTML of a Markdown text; a formula that cannot be converted is a ValueError."""
         return Markup(self._convert(_CODE_OR_FORMULA.sub(_formula, text)))
 
     def heading(self, text: str, level: int, **attributes) -> str:
@@ -120,7 +117,7 @@ class Markdown(mistune.HTMLRenderer):
     def block_code(self, code: str, info: str | None = None) -> str:
         """Code in its colours."""
         lexer = PythonLexer() if info == "python" else TextLexer()
-        return f'<pre class="code">{highlight(code, lexer, _HIGHLIGHTED)}</pre>\n'
+        return f'<pre class="code">{_coloured(code, lexer)}</pre>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link to a page, a file or a site; to a document without a page its text alone."""
@@ -156,43 +153,21 @@ def _alternative_text(code: str, headings: Sequence[dict]) -> str:
     return " ".join(what + where) or "Figure"
 
 
-def _text_block(text: str, kind: str) -> Markup:
-    return Markup(f'<pre class="{kind}">{escape(_TERMINAL_COLOUR.sub("", text))}</pre>')
-
-
-def _output(output: dict, alternative_text: str) -> Markup:
-    """An output of a cell in the richest form that a page can show without a kernel."""
-    if output["output_type"] == "stream":
-        return _text_block(output["text"], "text")
-    if output["output_type"] == "error":
-        return _text_block(f"{output['ename']}: {output['evalue']}", "error")
-    data = output["data"]
-    plain = data.get("text/plain", "")
-    if PANEL_MIME in data:
-        return Markup(f'<div class="panel">{data[PANEL_MIME]}</div>')
-    if "text/html" in data:
-        return Markup(f'<div class="wide">{re.sub(r"(?s)<style scoped>.*?</style>", "", data["text/html"])}</div>')
-    if "image/png" in data:
-        described = alternative_text if plain.startswith("<") else plain  # <Figure size …> tells nothing
-        source = "".join(data["image/png"].split())
-        return Markup(f'<img alt="{escape(described)}" src="data:image/png;base64,{source}">')
-    return _text_block(plain, "text")
-
-
 def _cell(cell: dict, markdown: Markdown) -> dict:
     """What the template shows of a cell: its HTML, or its code, its outputs and its number."""
     if cell["cell_type"] == "markdown":
         return {"html": markdown.html(cell["source"])}
-    described = _alternative_text(cell["source"], markdown.headings)
-    outputs = [_output(output, described) for output in cell["outputs"]]
-    code = Markup(highlight(cell["source"], PythonLexer(), _HIGHLIGHTED))
-    return {"code": code, "outputs": outputs, "number": cell["execution_count"]}
+    code, described = (
+        _coloured(cell["source"], PythonLexer()),
+        _alternative_text(cell["source"], markdown.headings),
+    )
+    return {"code": code, "outputs": cell["outputs"], "described": described, "number": cell["execution_count"]}
 
 
 def report_page(
     document: dict, name: str, site: Site, parameters: list[dict], provenance: list[tuple[str, str]]
 ) -> str:
-    """The page of an executed document.
+    """The page of an executed document; a formula that cannot be converted is a ValueError.
 
     Args:
         document: its cells and their outputs, as in the file.
@@ -200,9 +175,6 @@ def report_page(
         site: what it may link to.
         parameters: name, value and help of each.
         provenance: what it was run with, as pairs of name and value.
-
-    Raises:
-        ValueError: a formula cannot be converted.
     """
     markdown = Markdown(site)
     first, *rest = document["cells"]
@@ -211,26 +183,17 @@ def report_page(
     linked = [None, *(other if other in site.ready else None for other in site.names), None]
     place = site.names.index(name)
     return templates.get_template("report.html.j2").render(
-        title=question(document)[0] or name,
-        introduction=introduction,
-        cells=cells,
+        title=question(document)[0] or name, introduction=introduction, cells=cells,
         contents=[heading for heading in markdown.headings if heading["level"] in (2, 3)],
-        parameters=parameters,
-        provenance=provenance,
-        previous=linked[place],
-        next=linked[place + 2],
-    )
+        parameters=parameters, provenance=provenance, previous=linked[place], next=linked[place + 2],
+    )  # fmt: skip
 
 
 def index_page(
-    documents: dict[str, dict],
-    site: Site,
-    results: str,
-    provenance: list[tuple[str, str]],
-    figure: bytes = b"",
-    addable: bool = False,
-) -> str:
-    """The page that lists the others.
+    documents: dict[str, dict], site: Site, results: str, provenance: list[tuple[str, str]],
+    figure: bytes = b"", addable: bool = False,
+) -> str:  # fmt: skip
+    """The page that lists the others; a formula that cannot be converted is a ValueError.
 
     Args:
         documents: all of them by name.
@@ -239,21 +202,13 @@ def index_page(
         provenance: what it was made with, as pairs of name and value.
         figure: a PNG above everything else; empty for none.
         addable: there is a page on which models add (`try_page`).
-
-    Raises:
-        ValueError: a formula cannot be converted.
     """
-    markdown = Markdown(site)
-    entries = []
+    markdown, entries = Markdown(site), []
     for name, document in documents.items():
         title, asked = question(document)
         entry = {"name": name, "title": title or name, "question": markdown.html(asked)}
         entries.append(entry | {"ready": name in site.ready})
     return templates.get_template("index.html.j2").render(
-        title="Six digits in training, sixty in the test",
-        entries=entries,
-        results=markdown.html(results),
-        provenance=provenance,
-        figure=base64.b64encode(figure).decode("ascii"),
-        addable=addable,
-    )
+        title="Six digits in training, sixty in the test", entries=entries, results=markdown.html(results),
+        provenance=provenance, figure=base64.b64encode(figure).decode("ascii"), addable=addable,
+    )  # fmt: skip

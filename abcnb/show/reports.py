@@ -34,7 +34,7 @@ from abcnb.study.runs import RUNS
 
 # Kernels are of the interpreter that runs the command, whatever kernels the user's folders name.
 os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
-# What is committed under reports/ and shown by notebooks.
+# What notebooks show of reports/.
 COMMITTED = (
     "results/*.csv", "sweeps/*.toml", "models/*/*-[0-9].json", "models/*/metrics.json", "models/*/*.safetensors",
 )  # fmt: skip
@@ -115,16 +115,13 @@ class Execution:
     def is_current(self, file: Path) -> bool:
         """Whether executing it again would change nothing."""
         notebook = self.done(file)
-        return notebook is not None and notebook.metadata.abcnb.fingerprint == self.fingerprint(file)
+        return bool(notebook) and notebook.metadata.abcnb.fingerprint == self.fingerprint(file)
 
     def execute(self, file: Path) -> str:
-        """Execute one notebook; its output is written cell by cell, also where it fails.
-
-        Returns:
-            How long it took, in words.
+        """Execute one notebook, its output written cell by cell, and return how long it took, in words.
 
         Raises:
-            ValueError: a cell failed, or the kernel died.
+            ValueError: a cell failed, or the kernel died; the output so far is kept.
         """
         output, fingerprint = self.output(file), self.fingerprint(file)
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -157,11 +154,7 @@ def _shown_parameters(file: Path, passed: dict) -> list[dict]:
 
 
 def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
-    """Write the page of every notebook that ran to its end, and the index.
-
-    Returns:
-        One line per page that could not be written; the others are written.
-    """
+    """Write the page of every notebook that ran to its end, and the index; returns a line per page that failed."""
     files, target = {file.stem: file for file in find([], folder)}, execution.pages()
     executed = {name: notebook for name, file in files.items() if (notebook := execution.done(file))}
     ready = frozenset(name for name in files if name in executed or (target / f"{name}.html").exists())
@@ -176,10 +169,8 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     table = results.read(execution.reports / "results" / "accuracy.csv")
     presets = ("laptop", "decoder-only") if execution.preset == "laptop" else (execution.preset,)
     text = tables.overview(table[table["preset"].isin(presets)], certificates.read(execution.reports))
-    if text:
-        text += "\n\nThe last report covers every length, every seed and the hard cases."
-    else:
-        text = f"Nothing is measured at preset {execution.preset} yet."
+    more = "\n\nThe last report covers every length, every seed and the hard cases."
+    text = text + more if text else f"Nothing is measured at preset {execution.preset} yet."
     documents, hero = {name: read(file) for name, file in files.items()}, execution.reports / "hero.png"
     figure = hero.read_bytes() if hero.exists() else b""
     addable = try_page.available(execution.reports)
@@ -195,16 +186,13 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
 def write_reports(
     execution: Execution, wanted: list[str], write_back: bool = False, folder: Path = NOTEBOOKS
 ) -> list[str]:
-    """Execute the notebooks that are not current, and write their pages and the index.
+    """Execute the notebooks that are not current, and write their pages and the index; returns a line per failure.
 
     Args:
         execution: how, and where things go.
         wanted: notebooks by number or name; all where none is named.
         write_back: put the outputs, cleaned, into the committed notebooks.
         folder: of the notebooks.
-
-    Returns:
-        One line per failure; the other notebooks are executed all the same.
 
     Raises:
         ValueError: an unknown notebook, or outputs of another preset than the committed one to write back.
@@ -221,7 +209,6 @@ def write_reports(
             except ValueError as error:
                 failures.append(f"{file.stem}: {error}")
                 print(f"{file.stem}: failed; what it did is in {execution.output(file)}")
-        notebook = execution.done(file)
-        if write_back and notebook is not None:
+        if write_back and (notebook := execution.done(file)):
             write(clean(notebook), file)
     return failures + build_pages(execution, folder)
