@@ -3,36 +3,29 @@
 from importlib.util import find_spec
 
 import torch
-from torch import nn
 
 from abcnb.bench.hugging_face import bench_lines
-from abcnb.bench.training import bench_many, bench_parts, bench_step, matrix_rate, seconds
+from abcnb.bench.training import bench_many, bench_parts, bench_step, built, matrix_rate, seconds
 from abcnb.machine.devices import hardware
 from abcnb.model.decoding import greedy_decode, predictions_in_chunks
 from abcnb.model.evaluation import wrong_tokens
 from abcnb.study.cost import forward_flops
 from abcnb.study.methods import experiment
-from abcnb.study.runs import new_model, written_biases
 from abcnb.tasks.testsets import random_operands, test_cases
 
 CPU = torch.device("cpu")
 EXACT_MATCHES = 256
 # Exact match along lines: task, length and samples; outputs in rows are in one stream.
 ALONG_LINES = (
-    ("addition", 60, 256),
-    ("addition", 600, 32),
-    ("addition", 2000, 4),
-    ("many-addition", 6, 64),
-    ("many-addition", 20, 8),
-    ("many-addition", 40, 2),
-    ("multiplication", 60, 1),
-)
+    ("addition", 60, 256), ("addition", 600, 32), ("addition", 2000, 4),
+    ("many-addition", 6, 64), ("many-addition", 20, 8), ("many-addition", 40, 2), ("multiplication", 60, 1),
+)  # fmt: skip
 
 
 def bench_exact_match() -> str:
     """Exact match of Addition at 60 digits, teacher-forced, against greedy decoding."""
     e = experiment("addition", "abs")
-    task, model = e.get_task(), new_model(e, written_biases(e)).eval()
+    task, model = e.get_task(), built(e, CPU).eval()
     batch = task.batch(random_operands(task, 60, EXACT_MATCHES), e.form)
     steps = batch.target.shape[1]
     forced = seconds(lambda: wrong_tokens(model, batch), CPU)
@@ -44,22 +37,15 @@ def bench_exact_match() -> str:
     )
 
 
-def _over_the_whole_matrix(model: nn.Module) -> nn.Module:
-    """The model, its lines a mask over all columns, with queries and keys, as its attention is recorded."""
-    model.__class__ = type("WholeMatrix", (type(model),), {"gathers": False})
-    return model.requires_grad_(True)
-
-
 def bench_along_lines(name: str, length: int, samples: int) -> str:
     """Exact match along lines, in chunks, against the whole attention matrix."""
     e = experiment(name, "abs")
-    task, model = e.get_task(), new_model(e, written_biases(e)).eval()
-    whole = _over_the_whole_matrix(new_model(e, written_biases(e))).eval()
+    task, model, whole = e.get_task(), built(e, CPU).eval(), built(e, CPU).eval()
+    # Its lines a mask over all columns, with queries and keys, as its attention is recorded.
+    whole.__class__ = type("WholeMatrix", (type(whole),), {"gathers": False})
     batch = task.batch(test_cases(task, length, samples, "random")["random"], e.form)
-    few, all_ = (
-        seconds(lambda: predictions_in_chunks(model, batch), CPU),
-        seconds(lambda: whole.predictions(batch), CPU),
-    )
+    few = seconds(lambda: predictions_in_chunks(model, batch), CPU)
+    all_ = seconds(lambda: whole.predictions(batch), CPU)
     tokens = len(batch.stream) if e.in_one_stream else batch.stream.rows
     products = samples * forward_flops(e, length if task.in_rows else batch.stream.width)
     return (

@@ -40,11 +40,8 @@ def batch_of(data: TrainingData, widths: range, generator: torch.Generator) -> d
         prompt = batch.source.where(batch.source != IDS["&"], IDS["="])
         rows += list(torch.cat([prompt, batch.target], 1))
     ids = pad_sequence(rows, True, IDS["@"])
-    return {
-        "input_ids": ids,
-        "labels": ids.where(ids != IDS["@"], -100),
-        "attention_mask": (ids != IDS["@"]).long(),
-    }
+    given = ids != IDS["@"]
+    return {"input_ids": ids, "labels": ids.where(given, -100), "attention_mask": given.long()}
 
 
 def bench_lines() -> list[str]:

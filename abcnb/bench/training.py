@@ -13,6 +13,7 @@ from abcnb.machine.devices import hardware
 from abcnb.model.evaluation import wrong_tokens
 from abcnb.model.positions import sinusoid
 from abcnb.model.training import in_bf16, learning_rate, loss_of, optimizer_of, training_step
+from abcnb.model.transformer import Transformer
 from abcnb.study.cost import forward_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
@@ -39,19 +40,22 @@ def matrix_rate(device: torch.device, dtype: torch.dtype = torch.float32, size: 
     return 2 * size**3 / seconds(lambda: a @ b, device, 10)
 
 
+def built(e: Experiment, device: torch.device) -> Transformer:
+    """A new model of an experiment whose biases are written, in training."""
+    return new_model(e, written_biases(e)).to(device).train()
+
+
 class TorchDecoder(nn.Module):
     """The same model as `Transformer`, written with `torch.nn.TransformerDecoder`."""
 
     def __init__(self, e: Experiment):
         super().__init__()
-        c = e.model
-        self.embedding = nn.Embedding(e.get_task().vocabulary_size, c.d_model)
-        layer = nn.TransformerDecoderLayer(
-            c.d_model, c.heads, c.d_ff, c.dropout, batch_first=True, norm_first=True
-        )
+        c, vocabulary = e.model, e.get_task().vocabulary_size
+        self.embedding, self.d_model = nn.Embedding(vocabulary, c.d_model), c.d_model
+        sizes = (c.d_model, c.heads, c.d_ff, c.dropout)
+        layer = nn.TransformerDecoderLayer(*sizes, batch_first=True, norm_first=True)
         self.decoder = nn.TransformerDecoder(layer, c.decoder_layers, nn.LayerNorm(c.d_model))
-        self.head = nn.Linear(c.d_model, e.get_task().vocabulary_size)
-        self.d_model = c.d_model
+        self.head = nn.Linear(c.d_model, vocabulary)
 
     def _embed(self, tokens: torch.Tensor) -> torch.Tensor:
         index = torch.arange(tokens.shape[1], device=tokens.device)
@@ -80,29 +84,23 @@ def step_of(model: nn.Module, e: Experiment, device: torch.device) -> Callable[[
 def step_of_many(e: Experiment, count: int, device: torch.device) -> tuple[Callable[[], torch.Tensor], dict]:
     """A step of models that differ in their seeds alone, in one batched pass; and their weights, [count, …]."""
     each, config = [replace(e, seed=e.seed + number) for number in range(count)], e.training
-    models = [new_model(one, written_biases(one)).to(device).train() for one in each]
-    trained = {name for name, weight in models[0].named_parameters() if weight.requires_grad}
-    weights = {name: weight.detach().clone() for name, weight in stack_module_state(models)[0].items()}
-    fixed = {name: weight for name, weight in weights.items() if name not in trained}
+    models = [built(one, device) for one in each]
+    weights = {name: weight.detach() for name, weight in stack_module_state(models)[0].items()}
     optimizer = torch.optim.AdamW(
-        [weights[name] for name in trained], config.learning_rate, weight_decay=config.weight_decay, fused=True
+        weights.values(), config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
     data, generators = e.data(device), [torch.Generator(device).manual_seed(one.seed) for one in each]
 
     def step() -> torch.Tensor:
         batches = [data.train(config.batch_size, generator) for generator in generators]
 
-        def loss(learned: dict, others: dict, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            batch = Batch(source, target, batches[0].stream)
-            forward = lambda batch: functional_call(models[0], learned | others, (batch,))  # noqa: E731
-            return loss_of(forward, batch, in_bf16(config, device))
+        def loss(learned: dict, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            forward = lambda batch: functional_call(models[0], learned, (batch,))  # noqa: E731
+            return loss_of(forward, Batch(source, target, batches[0].stream), in_bf16(config, device))
 
-        learned = {name: weights[name] for name in trained}
         sources, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("source", "target"))
         with sdpa_kernel(SDPBackend.MATH):  # the one that has a rule for batches of models
-            gradients, losses = vmap(grad_and_value(loss), randomness="different")(
-                learned, fixed, sources, targets
-            )
+            gradients, losses = vmap(grad_and_value(loss), randomness="different")(weights, sources, targets)
         norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values()).sqrt()
         shares = (config.clip / (norms + 1e-6)).clamp(max=1)
         for name, gradient in gradients.items():
@@ -117,10 +115,7 @@ def step_of_many(e: Experiment, count: int, device: torch.device) -> tuple[Calla
 
 def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, steps: int = 20) -> list[str]:
     """Steps of several models at once, against as many one after another."""
-    alone, lines = (
-        seconds(step_of(new_model(e, written_biases(e)).to(device).train(), e, device), device, steps),
-        [],
-    )
+    alone, lines = seconds(step_of(built(e, device), e, device), device, steps), []
     for count in counts:
         taken = seconds(step_of_many(e, count, device)[0], device, steps)
         lines.append(f"  {count} models at once: {taken / count / alone:.2f} of the time of one after another")
@@ -129,7 +124,7 @@ def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, ste
 
 def bench_parts(e: Experiment, device: torch.device, steps: int = 20) -> str:
     """Where the time of a training step goes, and that of a validation, as shares of both."""
-    model, data, config = new_model(e, written_biases(e)).to(device), e.data(device), e.training
+    model, data, config = built(e, device), e.data(device), e.training
     optimizer, generator = optimizer_of(model, config), torch.Generator(device).manual_seed(e.seed)
     held_out, spent = data.validation(config.validation_samples, generator), {}
 
@@ -152,11 +147,8 @@ def bench_parts(e: Experiment, device: torch.device, steps: int = 20) -> str:
         timed("optimizer", lambda: (nn.utils.clip_grad_norm_(model.parameters(), config.clip), optimizer.step()))
         model.eval()
         if number in (0, steps):  # one of as many steps as a training has between two
-            timed(
-                "validation",
-                lambda: [wrong_tokens(model, part) for part in held_out],
-                steps / config.validate_every,
-            )
+            validate = lambda: [wrong_tokens(model, part) for part in held_out]  # noqa: E731
+            timed("validation", validate, steps / config.validate_every)
     total = sum(spent.values())
     return "  of its time: " + ", ".join(f"{name} {100 * part / total:.0f}%" for name, part in spent.items())
 
@@ -168,26 +160,23 @@ def step_flops(e: Experiment) -> int:
 
 def bench_step(e: Experiment, device: torch.device, steps: int = 20) -> list[str]:
     """Steps per second and shares of the matrix rate, beside those of `torch.nn.TransformerDecoder`."""
-
-    forms = {"ours": new_model(e, written_biases(e)), "torch.nn.TransformerDecoder": TorchDecoder(e)}
+    forms = {"ours": built(e, device), "torch.nn.TransformerDecoder": TorchDecoder(e).to(device).train()}
     if device.type == "cuda":
-        forms["ours, compiled"] = torch.compile(new_model(e, written_biases(e)))
-        forms["ours, CUDA graphs"] = torch.compile(new_model(e, written_biases(e)), mode="reduce-overhead")
+        forms["ours, compiled"] = torch.compile(built(e, device))
+        forms["ours, CUDA graphs"] = torch.compile(built(e, device), mode="reduce-overhead")
     rate = matrix_rate(device, torch.bfloat16, 8192) if device.type == "cuda" else matrix_rate(device)
     lines = [
         f"training step, {e.task} {e.method}, preset {e.preset}, batch {e.training.batch_size}, width "
         f"{e.train_width}; matrix products at {rate / 1e12:.2f} TFLOP/s"
     ]
     for name, form in forms.items():
-        taken = seconds(step_of(form.to(device).train(), e, device), device, steps)
+        taken = seconds(step_of(form, e, device), device, steps)
         share = 100 * step_flops(e) / taken / rate
         lines.append(f"  {name}: {1 / taken:.1f} steps/s, {share:.0f}% of the matrix rate")
     return lines
 
 
-def bench_gpu(
-    device: torch.device, preset: str = "paper", steps: int = 20, counts: tuple[int, ...] = (8, 32)
-) -> str:
+def bench_gpu(device: torch.device, preset: str = "paper", steps: int = 20, counts: tuple = (8, 32)) -> str:
     """Steps of Vanilla Successor and Addition, and of many models of Addition at once, as text."""
     wanted = [experiment(task, "vanilla", preset) for task in ("successor", "addition")]
     lines = [hardware(device)]
