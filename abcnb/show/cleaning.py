@@ -26,18 +26,13 @@ _ABSOLUTE = re.compile(r"(?<![\w.:/-])/(?:work|home|root|tmp|Users)/[^\s\"'\\<]*
 
 
 def find(wanted: list[str], folder: Path = NOTEBOOKS) -> list[Path]:
-    """Notebooks by number (`05` or `5`) or name, in reading order; all of them where none is wanted.
-
-    Raises:
-        ValueError: there is no such notebook.
-    """
+    """Notebooks by number (`05` or `5`) or name, in reading order; all where none is wanted. Others are refused."""
     files = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     known = {file.stem: file for file in files} | {file.stem[:2]: file for file in files}
     missing = [name for name in wanted if name.zfill(2) not in known]
     if missing or not files:
-        raise ValueError(
-            f"expected notebooks among {', '.join(file.stem for file in files)} in {folder}, got {missing[:1]}"
-        )
+        names = ", ".join(file.stem for file in files)
+        raise ValueError(f"expected notebooks among {names} in {folder}, got {missing[:1]}")
     return sorted({known[name.zfill(2)] for name in wanted}) or files
 
 
@@ -55,8 +50,8 @@ def write(notebook: NotebookNode, file: Path) -> None:
 def clean(notebook: NotebookNode) -> NotebookNode:
     """A copy to commit: outputs stay, and what changes from one execution to the next is removed.
 
-    Removed are widget state and widget views (the HTML of a panel beside one stays), stderr (progress bars), injected
-    parameters, timings and all other metadata except tags. Cells are numbered 1, 2, 3, as after a restart.
+    That is widget state and views (the HTML of a panel beside one stays), stderr, injected parameters and all metadata
+    except tags. Cells are numbered 1, 2, 3, as after a restart.
     """
     cells, numbers = [], count(1)
     for cell in notebook.cells:
@@ -108,9 +103,8 @@ def problems(file: Path) -> list[str]:
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if left := sum(cell.execution_count is None for cell in codes):
         found.append(f"{left} of {len(codes)} code cells were not executed")
-    for number, cell in enumerate(codes, 1):
-        if any(output.output_type == "error" for output in cell.outputs):
-            found.append(f"code cell {number} failed")
+    failed = [n for n, cell in enumerate(codes, 1) if any(o.output_type == "error" for o in cell.outputs)]
+    found += [f"code cell {number} failed" for number in failed]
     found += _parameter_problems(notebook, file)
     if notebook.cells[0].cell_type != "markdown" or not all(question(notebook)):
         found.append("the first cell is not Markdown with a title and a **Question.**")
@@ -121,10 +115,9 @@ def problems(file: Path) -> list[str]:
 
 def clean_all(folder: Path = NOTEBOOKS) -> list[str]:
     """Clean the committed notebooks in place; returns what is left to do by hand, one line per problem."""
-    left = []
-    for file in find([], folder):
+    files = find([], folder)
+    for file in files:
         notebook = read(file)
         if (cleaned := clean(notebook)) != notebook:
             write(cleaned, file)
-        left += [f"{file.stem}: {problem}" for problem in problems(file)]
-    return left
+    return [f"{file.stem}: {problem}" for file in files for problem in problems(file)]

@@ -96,8 +96,7 @@ def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
 def seeds(table: pd.DataFrame, title: str) -> Figure:
     """Every seed's exact match as a point, one row per method, one panel per task.
 
-    Args:
-        table: columns task, method, seed, exact_match (percent).
+    `table`: columns task, method, seed, exact_match (percent).
     """
     methods = table["method"].unique()
     figure, axes = style.row_of_axes(table["task"].unique(), 2.4, 0.32 * len(methods) + 1.2, 1.2, sharey=True)
@@ -111,13 +110,12 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
 
 def _points(table: pd.DataFrame, x: str, width: float, height: float) -> tuple[Figure, dict[str, Axes]]:
     """Exact match against a column, one point per run, one axis per task."""
-    figure, axes = style.row_of_axes(table["task"].unique(), width, height, 1.7, sharey=True)
+    figure, axes = style.row_of_axes(table["task"].unique(), width, height, 1.7, "exact match (%)", sharey=True)
     for task, axis in axes.items():
         for method, look in style.line_styles(table["method"]).items():
             mine = table[(table["task"] == task) & (table["method"] == method)]
             axis.plot(mine[x], mine["exact_match"], label=method, alpha=0.8, **look | {"linestyle": "none"})
         axis.set_ylim(-4, 104)
-    figure.axes[0].set_ylabel("exact match (%)")
     return figure, axes
 
 
@@ -159,8 +157,7 @@ def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) ->
 def number_lengths(table: pd.DataFrame, title: str) -> Figure:
     """How long the numbers are, as bars: percent of the numbers of each kind against their digits.
 
-    Args:
-        table: columns numbers (the kind), digits, percent.
+    `table`: columns numbers (the kind), digits, percent.
     """
     figure, axis = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
     sns.barplot(table, x="digits", y="percent", hue="numbers", ax=axis)
@@ -197,8 +194,7 @@ def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figur
 def exact_match_by_task(table: pd.DataFrame, title: str) -> Figure:
     """Percent exact match, the mean over seeds, of tasks (rows) by length (columns), one panel per method.
 
-    Args:
-        table: columns task, method, length, exact_match (percent); in the order in which tasks are shown.
+    `table`: columns task, method, length, exact_match (percent); in the order in which tasks are shown.
     """
     methods, tasks = table["method"].unique(), table["task"].unique()
     figure, axes = style.row_of_axes(methods, 3.2, 0.9 + 0.3 * len(tasks), 3.4, sharey=True)
@@ -216,8 +212,7 @@ def exact_match_by_task(table: pd.DataFrame, title: str) -> Figure:
 def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
     """Strength d of every line of one head against its offset, one panel per direction, kept lines marked.
 
-    Args:
-        lines: from `algorithm1.line_table`.
+    `lines`: from `algorithm1.line_table`.
     """
     mine = lines[lines["head"] == head]
     groups = {DIRECTIONS[direction]: group for direction, group in mine.groupby("direction", sort=False)}
@@ -241,8 +236,7 @@ def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
 def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
     """What scalar each scheme adds to the attention score of two steps, against their distance.
 
-    Args:
-        panels: name of the scheme to a table of head, distance (j − i, in steps), bias.
+    `panels`: name of the scheme to a table of head, distance (j − i, in steps), bias.
 
     Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
     """
@@ -266,14 +260,13 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
         train_length: longest training length, marked.
     """
     by_length = {f"{length} digits": mine for length, mine in table.groupby("length")}
-    figure, axes = style.row_of_axes(by_length, 3.6, 3.0, sharey=True)
+    figure, axes = style.row_of_axes(by_length, 3.6, 3.0, ylabel="percent", sharey=True)
     for name, axis in axes.items():
         mine = by_length[name]
         axis.plot(mine["step"], mine["share"], markersize=4, label="attention on its place", **style.line_style(0))
         axis.plot(mine["step"], mine["correct"], markersize=4, label="digit correct", **style.line_style(1))
         axis.axvline(train_length - 0.5, linestyle=":", color="0.4", label="end of the training places")
         axis.set(xlabel="output step (place)", ylim=(-3, 103))
-    figure.axes[0].set_ylabel("percent")
     return style.finish(figure, title, "outside lower center", ncols=3)
 
 
@@ -281,8 +274,7 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
 def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
     """What a plain model gets right when it sees its own lines alone, against τ; numbers are how many lines.
 
-    Args:
-        curve: columns tau, lines, exact_match (percent).
+    `curve`: columns tau, lines, exact_match (percent).
     """
     figure, axis = plt.subplots(figsize=(5.2, 3.0), layout="constrained")
     _draw_against_tau(axis, curve, numbered=True, markersize=5, **style.line_style(0))
@@ -306,16 +298,13 @@ def _draw_against_tau(axis: Axes, curve: pd.DataFrame, numbered: bool, **look) -
 def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
     """Exact match against τ, a curve per seed and an axis per task; numbers are how many lines the first seed has.
 
-    Args:
-        table: columns task, seed, tau, lines, exact_match (percent).
-        chosen: the τ of the rule, marked.
+    `table`: columns task, seed, tau, lines, exact_match (percent); `chosen`: the τ of the rule, marked.
     """
-    figure, axes = style.row_of_axes(table["task"].unique(), 3.2, 2.8, 1.0, sharey=True)
+    figure, axes = style.row_of_axes(table["task"].unique(), 3.2, 2.8, 1.0, "exact match (%)", sharey=True)
     for task, axis in axes.items():
         for number, (seed, curve) in enumerate(table[table["task"] == task].groupby("seed")):
             _draw_against_tau(axis, curve, not number, label=f"seed {seed}", **style.line_style(number))
         axis.axvline(chosen, linestyle=":", color="0.4")
-    figure.axes[0].set_ylabel("exact match (%)")
     return style.finish(figure, title)
 
 
@@ -323,10 +312,9 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
 def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
     """How many windows have which lead of the right logit, an axis per model; the least lead is marked.
 
-    Args:
-        found: for each model the lead of the right logit over every other, [windows].
+    `found`: for each model the lead of the right logit over every other, [windows].
     """
-    figure, axes = style.row_of_axes(found, 3.6, 2.6)
+    figure, axes = style.row_of_axes(found, 3.6, 2.6, ylabel="windows")
     for name, axis in axes.items():
         axis.hist(found[name].numpy(), bins=60, log=True, color=style.KEPT, edgecolor=style.KEPT)
         least = float(found[name].min())
@@ -339,7 +327,6 @@ def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
         }
         axis.annotate(f"{least:.2f}", (least, 0.97), (-12, 0), **place)
         axis.set(xlim=(0, None), xlabel="lead of the right logit")
-    figure.axes[0].set_ylabel("windows")
     return style.finish(figure, title)
 
 
@@ -422,8 +409,7 @@ def bias_maps(
 def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
     """What several schemes add to the attention scores of one head, one map each, each on its own scale.
 
-    Args:
-        matrices: name to [rows, columns], −inf where closed.
+    `matrices`: name to [rows, columns], −inf where closed.
     """
     figure, axes = style.row_of_axes(matrices, 3.9, 2.9)
     for name, axis in axes.items():
@@ -436,8 +422,7 @@ def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
 def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
     """Attention weights by how far the token is from the step, in one counter and in the other, one map per panel.
 
-    Args:
-        panels: by title, weights from 0 to 1; index and columns, named for the labels, are offsets in the counters.
+    `panels`: by title, weights from 0 to 1; index and columns, named for the labels, are offsets in the counters.
     """
     widths = [table.shape[1] for table in panels.values()]
     height = 0.32 * max(len(table) for table in panels.values()) + 1.4
@@ -463,9 +448,7 @@ def operand_places(stream: Stream) -> dict[str, list[int]]:
 def source_layout(source: str, stream: Stream) -> Figure:
     """What each source column is: its token, its kind, and its place seen from each operand.
 
-    Args:
-        source: the source's characters, one per column.
-        stream: its coordinates.
+    `source`: the source's characters, one per column; `stream`: its coordinates.
     """
     places = operand_places(stream)
     digits = (stream.own_places[: len(source)] > NO_PLACE).tolist()

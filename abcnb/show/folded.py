@@ -46,10 +46,7 @@ def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Sty
 
 
 def in_words(table: pd.DataFrame) -> Styler:
-    """A table whose cells are texts, aligned on the left, where pandas would align them on the right.
-
-    Its columns' names lose the marks of code that they have in Markdown.
-    """
+    """A table of texts, aligned on the left; its columns' names lose the marks of code that they have in Markdown."""
     table = table.rename(columns=lambda name: str(name).strip("`"))
     name = "-".join(re.sub(r"\W", "-", column) for column in table.columns)
     left = [{"selector": "th, td", "props": "text-align: left; vertical-align: top"}]

@@ -31,9 +31,7 @@ VANILLA = line_style(STYLED.index("vanilla"))["color"]
 def hero(run: Run, table: pd.DataFrame) -> Figure:
     """Averaged attention of all heads, the strongest lines found in it, and exact match against length.
 
-    Args:
-        run: of ABC on Addition.
-        table: rows of accuracy.csv.
+    `run` is one of ABC on Addition, and `table` has the rows of accuracy.csv.
     """
     (average,) = run.attention()
     figure = Figure(figsize=(10, 3.2), dpi=200, layout="constrained")
@@ -93,12 +91,7 @@ def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap, title: str, *
 
 
 def write_hero(reports: Path, out: Path) -> None:
-    """Draw the figure from the committed models and results of a reports folder.
-
-    Raises:
-        ValueError: the model or the results are not there.
-        OSError: the file cannot be written; what was there before stays.
-    """
+    """Draw the figure from a reports folder; a ValueError where its model or results are not there."""
     run = load_run(reports / "models" / experiment("addition", "abc", "laptop", 0).digest)
     table = results.read(reports / "results" / "accuracy.csv")
     if table.empty:

@@ -76,13 +76,14 @@ def themed() -> Iterator[None]:
 
 
 def row_of_axes(
-    names: Collection[str], width: float, height: float, legend: float = 0, **options
+    names: Collection[str], width: float, height: float, legend: float = 0, ylabel: str = "", **options
 ) -> tuple[Figure, dict[str, Axes]]:
     """A figure with an axis for each name, side by side and titled by it, and room for a legend, in inches."""
     size = (width * len(names) + legend, height)
     figure, axes = plt.subplot_mosaic([list(names)], figsize=size, layout="constrained", **options)
     for name, axis in axes.items():
         axis.set_title(name)
+    figure.axes[0].set_ylabel(ylabel)
     return figure, axes
 
 

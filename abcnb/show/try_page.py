@@ -1,13 +1,9 @@
-"""The page on which a trained model adds in the browser: two committed models, and JavaScript that runs them.
-
-The weights are those of `reports/models`, in half precision as they are kept; what no computation reads is left out.
-"""
+"""The page on which a trained model adds in the browser: two committed models, and JavaScript that runs them."""
 
 import base64
 import json
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from abcnb.model.transformer import Transformer
@@ -25,15 +21,6 @@ def available(reports: Path) -> bool:
     return all((reports / "models" / name).is_dir() for name in (LINED, PLAIN))
 
 
-def _weights(model: Transformer) -> tuple[list[list], str]:
-    """Names and sizes of the parameters that are read, in order, and all of them as base64 of half precision."""
-    unread = ("query", "key", "norm_cross") if model.gathers else ()
-    named = [(name, p) for name, p in model.named_parameters() if not any(part in name for part in unread)]
-    values = torch.cat([p.detach().flatten() for _, p in named]).half().numpy()
-    packed = base64.b64encode(values.astype(np.dtype("<f2")).tobytes()).decode("ascii")
-    return [[name, p.numel()] for name, p in named], packed
-
-
 def _lines(run: Run, model: Transformer) -> list[dict]:
     """Each line with its heads and share, strongest first."""
     shares = {str(found.line): found.share for found in run.calibration().found}
@@ -47,21 +34,19 @@ def _lines(run: Run, model: Transformer) -> list[dict]:
 
 
 def _described(run: Run) -> dict:
+    """A model's sizes, the names and sizes of what is read of its weights, these as base64, and its lines."""
     model = run.model()
-    names, weights = _weights(model)
+    unread = ("query", "key", "norm_cross") if model.gathers else ()
+    read = {name: p for name, p in model.named_parameters() if not any(part in name for part in unread)}
+    packed = torch.cat([p.detach().flatten() for p in read.values()]).half().numpy().astype("<f2").tobytes()
     found = {"d": model.config.d_model, "heads": model.config.heads, "layers": len(model.decoder)}
-    found |= {"vocabulary": model.head.out_features, "names": names, "weights": weights}
+    found |= {"vocabulary": model.head.out_features, "names": [[name, p.numel()] for name, p in read.items()]}
+    found["weights"] = base64.b64encode(packed).decode("ascii")
     return found | {"lines": _lines(run, model) if model.gathers else []}
 
 
 def try_page(reports: Path) -> str:
-    """The page as HTML, which needs no network.
-
-    Raises:
-        ValueError: the models are not there.
-    """
-    if not available(reports):
-        raise ValueError(f"expected the models {LINED} and {PLAIN} in {reports / 'models'}")
+    """The page as HTML, which needs no network; a ValueError where the models are not there."""
     lined, plain = (load_run(reports / "models" / name) for name in (LINED, PLAIN))
     data = {"lined": _described(lined), "plain": _described(plain), "characters": CHARACTERS}
     data |= {"width": lined.experiment.train_width, "first": FIRST, "tau": lined.experiment.tau}

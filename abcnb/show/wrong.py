@@ -15,15 +15,10 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class WrongOutputs:
-    """A few wrong outputs of a test; a notebook shows them with their wrong digits marked.
+    """A few wrong outputs of a test; a notebook shows them with their wrong digits marked."""
 
-    Attributes:
-        title: how many samples of which test were wrong.
-        rows: source, output and label of each, as texts, units first.
-    """
-
-    title: str
-    rows: tuple[tuple[str, str, str], ...]
+    title: str  # how many samples of which test were wrong
+    rows: tuple[tuple[str, str, str], ...]  # source, output and label of each, as texts, units first
 
     def __repr__(self) -> str:
         lines = [self.title]
@@ -45,10 +40,7 @@ class WrongOutputs:
 def wrong_outputs(
     model: Transformer, data: TrainingData, length: int, samples: int = 500, test_set: str = "random"
 ) -> WrongOutputs:
-    """The first few wrong outputs of a test at one length, written greedily.
-
-    All else, what is refused too, is as of `abcnb.evaluate`.
-    """
+    """The first few wrong outputs of a test at one length, written greedily; the rest as of `abcnb.evaluate`."""
     check_data(data, model)
     task, form = data.task, data.form
     found, wrong, total = [], 0, 0

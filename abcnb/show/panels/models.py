@@ -24,12 +24,9 @@ class AttentionPanel(Panel):
     """An input typed by the reader, what the model writes for it, and the attention of every step.
 
     Args:
-        model: a trained encoder-decoder.
+        model: a trained encoder-decoder; a decoder-only model is a ValueError.
         data: what it was trained on; operands are padded to its width at least, as in tests.
         text: the first input, in the task's own form; empty for an example.
-
-    Raises:
-        ValueError: a decoder-only model.
     """
 
     def __init__(self, model: Transformer, data: TrainingData, text: str = ""):
@@ -93,12 +90,9 @@ class RowsPanel(Panel):
     """An input typed by the reader, and each row that the model writes, units first, with its wrong digits marked.
 
     Args:
-        model: of a task whose output is in rows.
+        model: of a task whose output is in rows; any other is a ValueError.
         data: what it was trained on.
         text: the first input, in the task's own form.
-
-    Raises:
-        ValueError: the task's output is not in rows.
     """
 
     def __init__(self, model: Transformer, data: TrainingData, text: str):

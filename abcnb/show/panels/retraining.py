@@ -1,7 +1,7 @@
 """Training one experiment in the background, at the press of a button: progress, a stop, and the curves of all.
 
-One panel of a process trains at a time, since trainings draw from the same global random generator. A cell that
-builds or trains a model meanwhile draws from it too; the retrained model is then another one, but no worse.
+One panel of a process trains at a time, since trainings draw from the same global random generator; a cell that trains
+meanwhile makes the retrained model another one, but no worse.
 """
 
 import math

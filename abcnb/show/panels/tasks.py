@@ -45,13 +45,10 @@ class TasksPanel(Panel):
     """An input typed by the reader: its source, label and decoder input, and what each column is.
 
     Args:
-        task: its name.
+        task: its name; a task whose output is in rows is a ValueError.
         text: the first input, in the task's own form; empty for an example.
         base: of the digits; None is the task's own.
         form: `natural` or `aligned`, where the task has it.
-
-    Raises:
-        ValueError: the task's output is in rows.
     """
 
     def __init__(self, task: str = "addition", text: str = "", base: int | None = None, form: str = "aligned"):
@@ -99,11 +96,8 @@ class WindowPanel(Panel):
     """The window of ABS and cyclic position indexing on an input of zeros: half-width, sides, period, length.
 
     Args:
-        task: its name; on the aligned form where it has one.
+        task: its name, on the aligned form where it has one; a task whose output is in rows is a ValueError.
         length: digits at first.
-
-    Raises:
-        ValueError: the task's output is in rows.
     """
 
     def __init__(self, task: str = "addition", length: int = 8):
