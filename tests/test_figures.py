@@ -274,10 +274,7 @@ def test_accuracy_by_length_draws_means_and_bands():
     assert band(axis, 0) == {6.0: (90, 100), 60.0: (40, 80)}, "from the worst to the best seed"
     assert band(axis, 1) == {6.0: (94, 100), 60.0: (5, 11)}, "the interval of the only seed"
     assert boundaries(axis) == [6.0] and axis.get_ylim() == (-3, 103)
-    assert axis.get_xscale() == "log" and [label.get_text() for label in axis.get_xticklabels()] == [
-        "6",
-        "60",
-    ]
+    assert axis.get_xscale() == "log" and [label.get_text() for label in axis.get_xticklabels()] == ["6", "60"]
     assert "training length" in [text.get_text() for text in axis.texts]
 
 

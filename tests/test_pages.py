@@ -55,10 +55,7 @@ def test_formulas_become_mathml(formula, expected):
     assert 'display="block"' in mathml(formula, "block")
 
 
-@pytest.mark.parametrize(
-    "formula, reason",
-    [(r"\foo{x}", r"\\foo is not known"), (r"\left( x", "")],
-)
+@pytest.mark.parametrize("formula, reason", [(r"\foo{x}", r"\\foo is not known"), (r"\left( x", "")])
 def test_a_formula_that_cannot_be_converted_is_refused_by_name(formula, reason):
     with pytest.raises(ValueError, match=re.escape(repr(formula)) + ".*" + reason):
         mathml(formula)
