@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from abcnb.bench import evaluation, training
-from abcnb.bench.hugging_face import batch_of, kept_bytes
+from abcnb.bench.evaluation import batch_of, kept_bytes
 from abcnb.bench.training import (
     bench_gpu,
     bench_many,

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from abcnb.show.panels import calibration_panel
-from abcnb.show.panels.calibration import ALGORITHM_1, KAPPAS, TAUS
-from abcnb.show.panels.retraining import TESTED_LENGTHS
+from abcnb.show.panels.calibration import ALGORITHM_1, KAPPAS, TAUS, TESTED_LENGTHS
 from abcnb.study.runs import load_run
 from abcnb.tasks.task import get_task
 from tests.little import calibrated_run
@@ -141,7 +140,7 @@ def test_an_error_in_the_thread_is_one_line(panel, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("the disk is full\nand more")
 
-    monkeypatch.setattr("abcnb.show.panels.retraining.fit", fail)
+    monkeypatch.setattr("abcnb.show.panels.calibration.fit", fail)
     panel.retraining.start()
     wait(panel)
     assert panel.retraining.status.value == "the disk is full" and len(panel.retraining.curves) == 1
