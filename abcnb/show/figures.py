@@ -29,7 +29,6 @@ def draw_accuracy(axis: Axes, table: pd.DataFrame, train_length: int, styles: Ma
     Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
 
     Args:
-        axis: to draw on.
         table: columns method, length, exact_match, low, high (percent), and one row per seed.
         train_length: the longest length whose every number may be trained on, marked.
         styles: name of a method to the style of its line, in the order of the legend.
@@ -57,11 +56,8 @@ def accuracy_by_length(
 ) -> Figure:
     """Percent exact match against length, one line per method.
 
-    What is of one seed says so, in the title or the legend.
-
-    Args:
-        table, train_length: as for `draw_accuracy`, which also says what the bands are.
-        styles: all methods of a set of figures, so that each looks the same in all of them; None: the table's.
+    What is of one seed says so, in the title or the legend. `styles`: all methods of a set of figures, so that each
+    looks the same in all of them, or None for the table's; all else is as of `draw_accuracy`.
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
     draw_accuracy(axis, table, train_length, style.nested_styles(styles or table["method"]))

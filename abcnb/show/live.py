@@ -17,8 +17,7 @@ class LiveCurve:
     """
 
     def __init__(self, title: str):
-        self.title = title
-        self._handle = DisplayHandle()
+        self.title, self._handle = title, DisplayHandle()
         self._show = self._handle.display  # the first time; later it is updated
 
     def __call__(self, history: list[dict]) -> None:

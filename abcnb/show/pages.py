@@ -43,19 +43,12 @@ templates.filters["without_pandas_style"] = partial(re.compile(r"(?s)<style scop
 
 @dataclass(frozen=True)
 class Site:
-    """The pages of one folder, which link to each other.
+    """The pages of one folder, which link to each other."""
 
-    Attributes:
-        folder: of the pages.
-        sources: folder of the documents that they are made from.
-        names: of all documents, in reading order.
-        ready: names that have a page, now or after this build; only these are linked to.
-    """
-
-    folder: Path
-    sources: Path
-    names: tuple[str, ...]
-    ready: frozenset[str]
+    folder: Path  # of the pages
+    sources: Path  # folder of the documents that they are made from
+    names: tuple[str, ...]  # of all documents, in reading order
+    ready: frozenset[str]  # names that have a page, now or after this build; only these are linked to
 
 
 def mathml(formula: str, display: str = "inline") -> str:
@@ -90,15 +83,12 @@ class Markdown(mistune.HTMLRenderer):
     """Markdown to HTML; formulas become MathML first, in which no `|` or `_` means anything to Markdown.
 
     Headings get anchors, code its colours, and links between documents lead from page to page.
-
-    Attributes:
-        headings: level, anchor (`id`), HTML and plain text of the headings so far.
     """
 
     def __init__(self, site: Site):
         super().__init__(escape=False)
         self.site = site
-        self.headings: list[dict] = []
+        self.headings: list[dict] = []  # level, anchor (`id`), HTML and plain text of those so far
         self._convert = mistune.create_markdown(renderer=self, plugins=["table", "strikethrough", "url"])
 
     def html(self, text: str) -> Markup:
@@ -170,9 +160,7 @@ def report_page(
     """The page of an executed document; a formula that cannot be converted is a ValueError.
 
     Args:
-        document: its cells and their outputs, as in the file.
-        name: of its file, without ending.
-        site: what it may link to.
+        document: its cells and their outputs, as in the file `name`.
         parameters: name, value and help of each.
         provenance: what it was run with, as pairs of name and value.
     """
@@ -196,8 +184,7 @@ def index_page(
     """The page that lists the others; a formula that cannot be converted is a ValueError.
 
     Args:
-        documents: all of them by name.
-        site: only its ready documents are linked to.
+        documents: all of them by name; only those that are ready are linked to.
         results: the headline table, as Markdown.
         provenance: what it was made with, as pairs of name and value.
         figure: a PNG above everything else; empty for none.
@@ -206,8 +193,8 @@ def index_page(
     markdown, entries = Markdown(site), []
     for name, document in documents.items():
         title, asked = question(document)
-        entry = {"name": name, "title": title or name, "question": markdown.html(asked)}
-        entries.append(entry | {"ready": name in site.ready})
+        named = {"name": name, "title": title or name, "ready": name in site.ready}
+        entries.append(named | {"question": markdown.html(asked)})
     return templates.get_template("index.html.j2").render(
         title="Six digits in training, sixty in the test", entries=entries, results=markdown.html(results),
         provenance=provenance, figure=base64.b64encode(figure).decode("ascii"), addable=addable,

@@ -55,22 +55,14 @@ def provenance(device: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Execution:
-    """How notebooks are executed, and where what they leave goes.
+    """How notebooks are executed, and where what they leave goes."""
 
-    Attributes:
-        preset: of all notebooks that have one.
-        runs, reports: folders of trained models and of committed results.
-        device: `auto`, `cpu` or `cuda`.
-        fresh: execute what is current too, and use no model, curve or line committed under reports/.
-        live: train before the reader's eyes where a notebook does that, which takes minutes; else show stored models.
-    """
-
-    preset: str
-    runs: Path
-    reports: Path
+    preset: str  # of all notebooks that have one
+    runs: Path  # folder of trained models
+    reports: Path  # folder of committed results
     device: str = "auto"
-    fresh: bool = False
-    live: bool = False
+    fresh: bool = False  # execute what is current too, and use nothing committed under reports/
+    live: bool = False  # train before the reader's eyes where a notebook does that, which takes minutes
 
     def __post_init__(self):
         if self.preset not in NOTEBOOK_PRESETS:
@@ -118,10 +110,9 @@ class Execution:
         return bool(notebook) and notebook.metadata.abcnb.fingerprint == self.fingerprint(file)
 
     def execute(self, file: Path) -> str:
-        """Execute one notebook, its output written cell by cell, and return how long it took, in words.
+        """Execute one notebook, and return how long it took, in words.
 
-        Raises:
-            ValueError: a cell failed, or the kernel died; the output so far is kept.
+        A failed cell or a dead kernel is a ValueError; the output, written cell by cell, is kept.
         """
         output, fingerprint = self.output(file), self.fingerprint(file)
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -189,13 +180,8 @@ def write_reports(
     """Execute the notebooks that are not current, and write their pages and the index; returns a line per failure.
 
     Args:
-        execution: how, and where things go.
-        wanted: notebooks by number or name; all where none is named.
-        write_back: put the outputs, cleaned, into the committed notebooks.
-        folder: of the notebooks.
-
-    Raises:
-        ValueError: an unknown notebook, or outputs of another preset than the committed one to write back.
+        wanted: notebooks by number or name, as of `find`; all where none is named.
+        write_back: put the outputs, cleaned, into the committed notebooks; of another preset, this is a ValueError.
     """
     if write_back and execution.preset != COMMITTED_PRESET:
         raise ValueError(f"expected preset {COMMITTED_PRESET!r} to write back, got {execution.preset!r}")

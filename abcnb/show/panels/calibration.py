@@ -17,6 +17,7 @@ import ipywidgets as widgets
 import jinja2
 import pandas as pd
 import torch
+from IPython.core.pylabtools import print_figure
 from PIL import Image
 from tqdm import tqdm
 
@@ -26,7 +27,7 @@ from abcnb.lines.calibration import TAU, Calibration, calibrate_attention
 from abcnb.lines.line import dealt, parted
 from abcnb.machine.devices import pick_device
 from abcnb.model.evaluation import Score
-from abcnb.show.panels.drawing import accuracy_figure, head_maps, of_heads, to_png
+from abcnb.show.panels.drawing import accuracy_figure, head_maps, of_heads
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import fit, steps_to_do
@@ -41,7 +42,7 @@ TAUS, KAPPAS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), (0.0, 1.0, 2.0, 3.0, 4.5, 
 TESTED_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
 # Trainings draw from the same global random generator, so one panel of a process trains at a time. A cell that trains
 # meanwhile makes the retrained model another one, but no worse.
-_one_at_a_time = threading.Lock()
+_one_at_a_time, _drawing = threading.Lock(), threading.Lock()
 
 
 class CalibrationPanel(Panel):
@@ -177,17 +178,13 @@ class Retraining(widgets.VBox):
         name: of that curve.
         asked: gives the experiment to train and its curve's name, or raises ValueError.
         runs, device, samples: as of `CalibrationPanel`.
-
-    Attributes:
-        curves: digest of an experiment to its scores, as `draw_accuracy` takes them.
-        thread: what trains at the moment, or trained last.
     """
 
     def __init__(
         self, run: Run, name: str, asked: Callable[[], tuple[Experiment, str]], runs: Path, device: str, samples: int
     ):  # fmt: skip
         self.asked, self.runs, self.device, self.samples = asked, runs, device, samples
-        self.curves: dict[str, pd.DataFrame] = {}
+        self.curves: dict[str, pd.DataFrame] = {}  # by digest of the experiment, as `draw_accuracy` takes them
         self._stop_asked, self._longest = threading.Event(), run.experiment.get_task().longest_trained
         look = {"button_style": "primary", "layout": {"width": "16em"}}
         self.start_button = widgets.Button(description="Retrain with these lines", **look)
@@ -226,25 +223,21 @@ class Retraining(widgets.VBox):
             raise Stopped
 
     def _work(self, experiment: Experiment, name: str) -> None:
-        if not _one_at_a_time.acquire(blocking=False):
-            self._end("Another panel is training; wait for it or stop it there.")
-            return
-        try:
-            self.progress.max, self.progress.value = steps_to_do(experiment, self.runs), 0
-            self._first_report = None
-            run = fit(experiment, self.runs, self.device, progress=False, listener=self._listen)
-            self.progress.value = self.progress.max
-            self._add_curve(experiment, name, self._scores(run))
-            text = "Done: the curve is in the figure."
-        except Stopped:
-            text = "Stopped; the next press goes on from the last checkpoint, if there is one yet."
-        except Exception as error:  # whatever it is, the reader sees it; the thread has nobody else to tell
-            text = str(error).partition("\n")[0] or type(error).__name__
-        finally:
-            _one_at_a_time.release()
-        self._end(text)
-
-    def _end(self, text: str) -> None:
+        text = "Another panel is training; wait for it or stop it there."
+        if _one_at_a_time.acquire(blocking=False):
+            try:
+                self.progress.max, self.progress.value = steps_to_do(experiment, self.runs), 0
+                self._first_report = None
+                run = fit(experiment, self.runs, self.device, progress=False, listener=self._listen)
+                self.progress.value = self.progress.max
+                self._add_curve(experiment, name, self._scores(run))
+                text = "Done: the curve is in the figure."
+            except Stopped:
+                text = "Stopped; the next press goes on from the last checkpoint, if there is one yet."
+            except Exception as error:  # whatever it is, the reader sees it; the thread has nobody else to tell
+                text = str(error).partition("\n")[0] or type(error).__name__
+            finally:
+                _one_at_a_time.release()
         self.status.value = text
         self.start_button.disabled, self.stop_button.disabled = False, True
 
@@ -269,7 +262,9 @@ class Retraining(widgets.VBox):
         curve = pd.DataFrame(rows, columns=["method", "length", "exact_match", "low", "high"])
         self.curves.setdefault(experiment.digest, curve)
         curves = pd.concat(self.curves.values())
-        self.picture.value = to_png(accuracy_figure(curves, self._longest))
+        figure = accuracy_figure(curves, self._longest)
+        with _drawing:
+            self.picture.value = print_figure(figure, bbox_inches=None, dpi=100, pil_kwargs={"compress_level": 1})
         shares = curves.groupby("method", sort=False)["exact_match"]
         rows = [[name, *map("{:.1f}".format, points)] for name, points in shares]
         self.table.value = table(rows, ["exact match (%) at", *map(str, TESTED_LENGTHS)])

@@ -6,14 +6,12 @@ alone: its current figure belongs to the reader, and a panel may draw from a thr
 
 import io
 import textwrap
-import threading
 from collections.abc import Iterable, Sequence
 
 import matplotlib
 import numpy as np
 import pandas as pd
 import torch
-from IPython.core.pylabtools import print_figure
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont
@@ -27,7 +25,6 @@ CAPTION, LABELS, ACROSS = 32, 30, 4  # room above a row of maps and below the la
 TITLE, TEXT = (ImageFont.truetype(findfont("DejaVu Sans"), size) for size in (14, 12))
 TOKENS = ImageFont.truetype(findfont("DejaVu Sans Mono"), 10)
 _COLOURS = matplotlib.colormaps[COLOURMAP].with_extremes(bad=CLOSED)
-_drawing = threading.Lock()
 
 
 def head_maps(
@@ -122,12 +119,6 @@ def _write_upwards(picture: Image.Image, text: str, left: int, top: int, bottom:
     line = Image.new("RGB", (bottom - top, 16), "white")
     ImageDraw.Draw(line).text((line.width / 2, 8), text, "black", TEXT, "mm")
     picture.paste(line.rotate(90, expand=True), (left, top))
-
-
-def to_png(figure: Figure) -> bytes:
-    """Draw a figure and return it as PNG."""
-    with _drawing:
-        return print_figure(figure, bbox_inches=None, dpi=100, pil_kwargs={"compress_level": 1})
 
 
 def accuracy_figure(table: pd.DataFrame, train_length: int) -> Figure:

@@ -62,18 +62,14 @@ class Panel(widgets.VBox):
         controls: shown in this order; whenever one moves, the panel is redrawn.
         results: the widgets of what is drawn; hidden where the controls ask for something that cannot be.
         described: one line on what the panel shows.
-
-    Attributes:
-        text: what the reader is told; empty where nothing has to be said.
-        still: the tables and pictures of how the panel started, as HTML.
     """
 
     def __init__(self, controls: Sequence[widgets.Widget], results: Sequence[widgets.Widget], described: str):
-        self.text, self.described = "", described
+        self.text, self.described = "", described  # what the reader is told, if anything, and what the panel shows
         self.message, self.results = widgets.HTML(), widgets.VBox(list(results))
         super().__init__([*controls, self.message, self.results])
         self.update()
-        self.still = self.message.value
+        self.still = self.message.value  # how the panel started, as HTML
         for shown in () if self.text else results:
             if isinstance(shown, widgets.HTML):
                 self.still += shown.value
