@@ -104,10 +104,8 @@ def test_what_keeps_a_notebook_from_being_committed(folder, change, problem):
 
 def test_images_and_addresses_are_no_paths_of_one_machine(folder):
     def change(notebook):
-        data = {
-            "image/png": "AA/tmp/AA",
-            "text/html": "<img src='data:image/png;base64,AA/home/AA'> https://e.org/home/x",
-        }
+        html = "<img src='data:image/png;base64,AA/home/AA'> https://e.org/home/x"
+        data = {"image/png": "AA/tmp/AA", "text/html": html}
         notebook.cells[2].outputs = [new_output("display_data", data)]
 
     assert told(folder, change) == []

@@ -328,11 +328,8 @@ def test_schemes_are_drawn_at_what_they_are_told():
     figure = figures.exact_match_by_told(views.by_what_is_told(table), table[table["method"] == "abc"], "told")
     lines = drawn(figure.axes[0])
     assert [(round(x), y) for x, y in lines["t5"]] == [(0, 0), (0, 10), (2, 50)]
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
-        "columns\nfrom the left",
-        "columns\nfrom the right",
-        "places",
-    ]
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == ["columns\nfrom the left", "columns\nfrom the right", "places"]
     assert [(round(x), y) for x, y in lines["kerple"]] == [(1, 70)]
     assert lines["abc, worst seed"][0][1] == 98
 
@@ -382,9 +379,8 @@ def test_the_hero_shows_attention_its_lines_and_the_outcome(committed):
     assert [text.get_text() for text in lines.get_legend().get_texts()] == named
 
     curves = drawn(outcome)
-    rows = table.query(
-        "preset == 'laptop' and settings == '' and test_set == 'random' and seed >= 70 and length == 60"
-    )
+    frozen = table.query("preset == 'laptop' and settings == '' and test_set == 'random' and seed >= 70")
+    rows = frozen[frozen["length"] == 60]
     for task, name in hero.TASKS.items():
         mine = rows[(rows["task"] == task) & (rows["method"] == "abc")]
         assert (name in curves) == bool(len(mine))
@@ -431,9 +427,7 @@ def test_coinciding_lines_all_show():
     styles = list(style.nested_styles(map(str, range(8))).values())
     for below, above in pairwise(styles):
         assert below["linewidth"] > above["linewidth"] and below["markersize"] > above["markersize"]
-    assert {key: style.line_style(3)[key] for key in ("color", "marker", "linestyle")} == {
-        key: styles[3][key] for key in ("color", "marker", "linestyle")
-    }
+    assert styles[3] | style.line_style(3) == styles[3]
 
 
 def test_margins_are_counted_and_the_least_is_marked():

@@ -1,3 +1,5 @@
+from itertools import product
+
 import pandas as pd
 
 from abcnb.show.folded import Folded, at_a_glance, in_words
@@ -15,19 +17,19 @@ def test_a_folded_table_is_behind_its_line_and_whole_in_plain_text():
 
 def test_the_table_at_a_glance_has_means_over_seeds_and_says_what_was_not_run():
     rows = [
-        made_up("addition", "abs", 0, 60, 100),
-        made_up("addition", "abs", 1, 60, 90),
-        made_up("addition", "vanilla", 0, 60, 0),
-        made_up("successor", "vanilla", 0, 60, 0, test_set="hard"),
-        made_up("addition", "rope", 0, 60, 50),
-        made_up("addition", "vanilla", 0, 6, 100),
+        ("abs", 0, 60, 100),
+        ("abs", 1, 60, 90),
+        ("vanilla", 0, 60, 0),
+        ("rope", 0, 60, 50),
+        ("vanilla", 0, 6, 100),
+    ]
+    rows = [made_up("addition", *row) for row in rows] + [
+        made_up("successor", "vanilla", 0, 60, 0, test_set="hard")
     ]
     table = views.with_intervals(pd.DataFrame(rows))
     shown = at_a_glance(table, ["vanilla", "abs", "lora"], 60)
     assert list(shown.data.index) == ["vanilla", "abs"]
-    assert list(shown.data.columns) == [
-        (task, test_set) for task in ("successor", "addition") for test_set in ("random", "hard cases")
-    ]
+    assert list(shown.data.columns) == list(product(("successor", "addition"), ("random", "hard cases")))
     assert shown.data.loc["abs", ("addition", "random")] == 95
     html = shown.to_html()
     assert html.count("not run") == 5 and ">95.00<" in html and "background-color" in html

@@ -20,13 +20,8 @@ def markdown(text):
 
 
 def code(source, *outputs, count=1):
-    return {
-        "cell_type": "code",
-        "source": source,
-        "outputs": list(outputs),
-        "execution_count": count,
-        "metadata": {},
-    }
+    kept = {"cell_type": "code", "source": source, "metadata": {}}
+    return kept | {"outputs": list(outputs), "execution_count": count}
 
 
 def shown(**data):
@@ -138,11 +133,7 @@ def test_images_are_embedded_and_described_by_the_function_that_drew_them(site):
 def test_a_panel_takes_the_place_of_its_image_and_a_widget_view_is_dropped(site):
     fragment = '<div id="p1"><script>1 < 2;</script></div>'
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": "abc"}, "text/plain": "VBox()"}
-    both = {
-        "output_type": "display_data",
-        "metadata": {},
-        "data": view | {"image/png": PIXEL, pages.PANEL_MIME: fragment},
-    }
+    both = shown(**view | {"image/png": PIXEL, pages.PANEL_MIME: fragment})
     written = page(site, code("panel", both))
     assert f'<div class="panel">{fragment}</div>' in written
     assert PIXEL not in written and "model_id" not in written and "VBox" not in written

@@ -294,12 +294,10 @@ def test_retraining_trains_and_adds_a_curve(panel, runs):
     assert panel.retraining.start_button.disabled
     wait(panel)
     assert panel.retraining.status.value == "Done: the curve is in the figure."
-    assert load_run(runs / wanted.digest).metrics["steps"] == 20
-    added = panel.retraining.curves[wanted.digest]
+    added, retrained = panel.retraining.curves[wanted.digest], load_run(runs / wanted.digest)
+    assert retrained.metrics["steps"] == 20
     assert set(added["method"]) == {"τ 0.03"} and added["length"].tolist() == list(TESTED_LENGTHS)
-    assert added["exact_match"].tolist() == [
-        load_run(runs / wanted.digest).evaluate(length, 5).exact_match for length in TESTED_LENGTHS
-    ]
+    assert added["exact_match"].tolist() == [retrained.evaluate(n, 5).exact_match for n in TESTED_LENGTHS]
     assert panel.retraining.picture.value != drawn and "τ 0.03" in panel.retraining.table.value
     assert panel.retraining.progress.value == panel.retraining.progress.max == 20
     assert panel.retraining.stop_button.disabled and not panel.retraining.start_button.disabled

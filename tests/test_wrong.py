@@ -12,10 +12,8 @@ def test_as_many_are_wrong_as_evaluation_says(vanilla_run):
     for test_set in ("random", "hard"):
         (score,) = abcnb.evaluate(model, data, 4, 60, test_set)
         found = wrong_outputs(model, data, 4, 60, test_set)
-        assert (
-            found.title
-            == f"{score.samples - score.correct} of {score.samples} {test_set} samples wrong at 4 digits"
-        )
+        wrong = score.samples - score.correct
+        assert found.title == f"{wrong} of {score.samples} {test_set} samples wrong at 4 digits"
         assert len(found.rows) == 3
         for source, written, true in found.rows:
             number = int(source.strip("$&"))
