@@ -17,7 +17,8 @@ from PIL import Image
 from abcnb.lines.algorithm1 import DIRECTIONS, Algorithm1Config, line_table
 from abcnb.lines.line import windows
 from abcnb.show import figures, hero, style
-from abcnb.show.panels.drawing import _labels, _layout, accuracy_figure, head_maps, of_heads
+from abcnb.show.panels.calibration import accuracy_figure
+from abcnb.show.panels.drawing import _labels, _layout, head_maps, of_heads
 from abcnb.show.style import CLOSED as GREY
 from abcnb.show.style import COLOURMAP, KEPT
 from abcnb.study import results, views

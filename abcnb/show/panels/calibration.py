@@ -18,6 +18,7 @@ import jinja2
 import pandas as pd
 import torch
 from IPython.core.pylabtools import print_figure
+from matplotlib.figure import Figure
 from PIL import Image
 from tqdm import tqdm
 
@@ -27,8 +28,10 @@ from abcnb.lines.calibration import TAU, Calibration, calibrate_attention
 from abcnb.lines.line import dealt, parted
 from abcnb.machine.devices import pick_device
 from abcnb.model.evaluation import Score
-from abcnb.show.panels.drawing import accuracy_figure, head_maps, of_heads
+from abcnb.show.figures import draw_accuracy
+from abcnb.show.panels.drawing import head_maps, of_heads
 from abcnb.show.panels.panel import Panel, control, picture, table
+from abcnb.show.style import nested_styles
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import fit, steps_to_do
 from abcnb.study.runs import Run
@@ -164,6 +167,16 @@ def _small(png: bytes) -> str:
     written = io.BytesIO()
     Image.open(io.BytesIO(png)).convert("RGB").quantize(16).save(written, "PNG", optimize=True)
     return base64.b64encode(written.getvalue()).decode("ascii")
+
+
+def accuracy_figure(table: pd.DataFrame, train_length: int) -> Figure:
+    """Percent exact match against length, one line per setting, its name below; arguments as of `draw_accuracy`."""
+    figure = Figure(figsize=(8.5, 3.3 + 0.2 * table["method"].nunique()), layout="constrained")
+    axis = figure.subplots()
+    draw_accuracy(axis, table, train_length, nested_styles(table["method"]))
+    axis.grid(axis="y", color="0.9")
+    figure.legend(loc="outside lower left", frameon=False, fontsize=9)
+    return figure
 
 
 class Stopped(Exception):

@@ -1,4 +1,4 @@
-"""What the panels draw: maps of all heads, and curves.
+"""The maps of all heads that the panels draw.
 
 Sixteen axes of matplotlib take half a second at every move of a slider; pixels take a tenth of that. `pyplot` is left
 alone: its current figure belongs to the reader, and a panel may draw from a thread.
@@ -10,15 +10,12 @@ from collections.abc import Iterable, Sequence
 
 import matplotlib
 import numpy as np
-import pandas as pd
 import torch
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont
 from PIL import Image, ImageDraw, ImageFont
 
-from abcnb.show.figures import draw_accuracy
-from abcnb.show.style import CLOSED, COLOURMAP, KEPT, nested_styles
+from abcnb.show.style import CLOSED, COLOURMAP, KEPT
 
 WIDTH, LEFT, RIGHT, TOP = 960, 70, 80, 65  # pixels of the maps' picture, and of the room around the maps
 CAPTION, LABELS, ACROSS = 32, 30, 4  # room above a row of maps and below the last one; maps in a row
@@ -119,13 +116,3 @@ def _write_upwards(picture: Image.Image, text: str, left: int, top: int, bottom:
     line = Image.new("RGB", (bottom - top, 16), "white")
     ImageDraw.Draw(line).text((line.width / 2, 8), text, "black", TEXT, "mm")
     picture.paste(line.rotate(90, expand=True), (left, top))
-
-
-def accuracy_figure(table: pd.DataFrame, train_length: int) -> Figure:
-    """Percent exact match against length, one line per setting, its name below; arguments as of `draw_accuracy`."""
-    figure = Figure(figsize=(8.5, 3.3 + 0.2 * table["method"].nunique()), layout="constrained")
-    axis = figure.subplots()
-    draw_accuracy(axis, table, train_length, nested_styles(table["method"]))
-    axis.grid(axis="y", color="0.9")
-    figure.legend(loc="outside lower left", frameon=False, fontsize=9)
-    return figure
