@@ -164,10 +164,9 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     text = text + more if text else f"Nothing is measured at preset {execution.preset} yet."
     documents, hero = {name: read(file) for name, file in files.items()}, execution.reports / "hero.png"
     figure = hero.read_bytes() if hero.exists() else b""
-    addable = try_page.available(execution.reports)
-    if addable:
+    if try_page.available(execution.reports):
         made["try"] = try_page.try_page(execution.reports)
-    made["index"] = pages.index_page(documents, site, text, provenance(execution.device), figure, addable)
+    made["index"] = pages.index_page(documents, site, text, provenance(execution.device), figure, "try" in made)
     target.mkdir(parents=True, exist_ok=True)
     for name, page in made.items():
         write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page, encoding="utf-8"))
