@@ -343,9 +343,16 @@ def _draw_map(axis: Axes, matrix: torch.Tensor, source: str | None, bar: str, **
 
 
 def _head_maps(
-    values: torch.Tensor, title: str, source: str | None, columns_are: str, width: float, height: float,
-    bar: str, first_head: int = 0, **limits,
-) -> Figure:  # fmt: skip
+    values: torch.Tensor,
+    title: str,
+    source: str | None,
+    columns_are: str,
+    width: float,
+    height: float,
+    bar: str,
+    first_head: int = 0,
+    **limits,
+) -> Figure:
     """A map for every head, four in a row; in one stream a row is a token too, the one before the token it writes."""
     across = min(4, len(values))
     down = -(-len(values) // across)
@@ -361,9 +368,12 @@ def _head_maps(
 
 @style.themed()
 def attention_maps(
-    attention: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column",
+    attention: torch.Tensor,
+    title: str,
+    source: str | None = None,
+    columns_are: str = "source column",
     marked: Sequence[tuple[int, int]] = (),
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Heat maps of attention weights, one per head, on one colour scale.
 
     Args:
@@ -383,8 +393,12 @@ def attention_maps(
 
 @style.themed()
 def bias_maps(
-    bias: torch.Tensor, title: str, source: str | None = None, columns_are: str = "source column", first_head: int = 0
-) -> Figure:  # fmt: skip
+    bias: torch.Tensor,
+    title: str,
+    source: str | None = None,
+    columns_are: str = "source column",
+    first_head: int = 0,
+) -> Figure:
     """Attention biases, one panel per head: closed cells grey, open ones coloured by their bias.
 
     Args:

@@ -178,9 +178,13 @@ def report_page(
 
 
 def index_page(
-    documents: dict[str, dict], site: Site, results: str, provenance: list[tuple[str, str]],
-    figure: bytes = b"", addable: bool = False,
-) -> str:  # fmt: skip
+    documents: dict[str, dict],
+    site: Site,
+    results: str,
+    provenance: list[tuple[str, str]],
+    figure: bytes = b"",
+    addable: bool = False,
+) -> str:
     """The page that lists the others; a formula that cannot be converted is a ValueError.
 
     Args:

@@ -194,8 +194,14 @@ class Retraining(widgets.VBox):
     """
 
     def __init__(
-        self, run: Run, name: str, asked: Callable[[], tuple[Experiment, str]], runs: Path, device: str, samples: int
-    ):  # fmt: skip
+        self,
+        run: Run,
+        name: str,
+        asked: Callable[[], tuple[Experiment, str]],
+        runs: Path,
+        device: str,
+        samples: int,
+    ):
         self.asked, self.runs, self.device, self.samples = asked, runs, device, samples
         self.curves: dict[str, pd.DataFrame] = {}  # by digest of the experiment, as `draw_accuracy` takes them
         self._stop_asked, self._longest = threading.Event(), run.experiment.get_task().longest_trained

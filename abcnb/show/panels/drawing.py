@@ -25,9 +25,17 @@ _COLOURS = matplotlib.colormaps[COLOURMAP].with_extremes(bad=CLOSED)
 
 
 def head_maps(
-    cross: torch.Tensor, self_: torch.Tensor, names: tuple[Sequence[str], Sequence[str]], title: str,
-    source: str, fed: str = "", written: str = "", weights: bool = False, tall: int = 115, step: int | None = None,
-) -> bytes:  # fmt: skip
+    cross: torch.Tensor,
+    self_: torch.Tensor,
+    names: tuple[Sequence[str], Sequence[str]],
+    title: str,
+    source: str,
+    fed: str = "",
+    written: str = "",
+    weights: bool = False,
+    tall: int = 115,
+    step: int | None = None,
+) -> bytes:
     """Maps of cross- and self-attention, or of their biases, whose closed cells (−inf) are grey, as PNG.
 
     Args:
