@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from abcnb.tasks.task import Task
 
 HARD_SAMPLES = 1000
+MANY = 60  # digits of which there are more numbers, in any base, than samples can be asked for
 MORE_ZEROS = 20  # the most leading zeros that `padded` adds
 
 
@@ -67,8 +68,9 @@ def random_operands(task: "Task", length: int, samples: int = 10_000) -> Operand
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "random")
     base, pools = task.length_base, _pools(task, length)
-    numbers = math.prod((base - 1) * base ** (n - 1) if n > 1 else base for n in task.widths(length))
-    count = min(samples, 9 * 10 ** (length - 1), numbers)
+    counted = min(length, MANY)
+    numbers = math.prod((base - 1) * base ** (n - 1) if n > 1 else base for n in task.widths(counted))
+    count = min(samples, 9 * 10 ** (counted - 1), numbers)
     total = math.prod(len(pool) for pool in pools)
     if pools and total <= 4 * count:
         rows = _pick(pools, torch.randperm(total, generator=generator))
