@@ -179,12 +179,11 @@ def test_inputs(task: Task, length: int, samples: int, test_set: str, least_widt
 
 def wrong_by_step(model: Transformer, task: Task, form: str, *test: int | str) -> torch.Tensor:
     """How many samples each output step is wrong in, [steps], teacher-forced; `test` as of `test_inputs`."""
-    parts = [
-        wrong.sum(0).cpu()
-        for operands in test_inputs(task, *test).values()
-        for wrong in is_wrong(model, task, operands, form)
-    ]
-    return pad_sequence(parts).sum(1)
+    total = torch.zeros(0, dtype=torch.long)
+    for operands in test_inputs(task, *test).values():
+        for wrong in is_wrong(model, task, operands, form):  # kinds may differ in their steps
+            total = pad_sequence([total, wrong.sum(0).cpu()]).sum(1)
+    return total
 
 
 def output_steps(task: Task, operands: Operands) -> int:
