@@ -92,10 +92,10 @@ class SavedLines:
     def of_dict(cls, content: dict) -> Self:
         """What `as_dict` returned, or JSON made of it, again."""
         lines = [
-            cls.line_type(**{name: tuple(part) if isinstance(part, list) else part for name, part in line.items()})
+            {name: tuple(part) if isinstance(part, list) else part for name, part in dict(line).items()}
             for line in content["lines"]
         ]
-        return cls(**content | {"lines": tuple(lines)})
+        return cls(**content | {"lines": tuple(cls.line_type(**line) for line in lines)})
 
     def save(self, file: Path | str) -> None:
         """Write the lines as JSON."""
