@@ -22,7 +22,7 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
     machine = platform.node()
     for left in file.parent.glob(f".{escape(file.name)}.*@{escape(machine)}"):
         process = left.name.removesuffix(f"@{machine}").rpartition(".")[2]
-        if process.isdecimal() and not psutil.pid_exists(int(process)):
+        if process.isdecimal() and len(process) < 10 and not psutil.pid_exists(int(process)):
             left.unlink(missing_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}@{machine}")
     try:
