@@ -87,8 +87,10 @@ class Randomized(Indexed):
 
     def index(self, columns, draw=0):
         order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
-        positions = order[: self.needed(columns.stream)].sort().values
-        return positions.to(columns.index.device)[columns.tokens]
+        positions, device = order[: self.needed(columns.stream)].sort().values, columns.index.device
+        if device.type == "cuda":  # from pinned memory a copy makes no training step wait
+            positions = positions.pin_memory()
+        return positions.to(device, non_blocking=True)[columns.tokens]
 
 
 class _FromRandomOffset(Indexed):
