@@ -151,13 +151,16 @@ def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> 
         threshold = getattr(config, f"kappa_{name}") * deviation + mean + 1e-6 * mean.abs()
         kept[:, some] = (centred if config.threshold_on == "centred" else d)[:, some] > threshold
     heads, lines = d.shape
-    columns = {"head": torch.arange(heads).repeat_interleave(lines)}
-    columns |= {
+    columns = {
+        "head": torch.arange(heads).repeat_interleave(lines),
         "direction": direction.repeat(heads),
         "offset": offset.repeat(heads),
         "support": support.repeat(heads),
+        "strength": d,
+        "centred": centred,
+        "z_score": z_score,
+        "kept": kept,
     }
-    columns |= {"strength": d, "centred": centred, "z_score": z_score, "kept": kept}
     return pd.DataFrame({name: values.flatten().numpy() for name, values in columns.items()})
 
 

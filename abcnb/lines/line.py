@@ -131,7 +131,8 @@ class LineBias(SavedLines):
         for line in self.lines:
             if not 0 <= line.head < self.heads:
                 raise ValueError(f"expected a head from 0 to {self.heads - 1}, got {line!r}")
-            if set(line.follows) - set(FOLLOWS) or [int] * len(line.follows) != [*map(type, line.offset)]:
+            whole = all(type(offset) is int for offset in line.offset)
+            if set(line.follows) - set(FOLLOWS) or len(line.follows) != len(line.offset) or not whole:
                 known = ", ".join(FOLLOWS)
                 raise ValueError(f"expected counters among {known} and a whole offset for each, got {line!r}")
 
@@ -281,15 +282,14 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
         )
     (step,), (output,) = stream.kinds, (s for s in stream.segments if stream.is_output(s))
     beside = range(-w, w + 1 if sides == "both" else 1)
-    seen = {
-        "self": [(output.name, -1 - lag) for lag in range(w + 1)],
-        "cross": [(operand.name, offset) for operand in stream.operands for offset in beside],
-    }
-    own, crossed = (
-        LineBias(name, heads, tuple(Line(h, step, of, ("place",), (n,)) for h in range(heads) for of, n in tokens))
-        for name, tokens in seen.items()
-    )
-    return Biases((own,), (crossed,))
+    own = [(output.name, -1 - lag) for lag in range(w + 1)]
+    crossed = [(operand.name, offset) for operand in stream.operands for offset in beside]
+
+    def of_all_heads(attention: str, seen: list[tuple[str, int]]) -> LineBias:
+        lines = [Line(head, step, name, ("place",), (n,)) for head in range(heads) for name, n in seen]
+        return LineBias(attention, heads, tuple(lines))
+
+    return Biases((of_all_heads("self", own),), (of_all_heads("cross", crossed),))
 
 
 def check_heads(heads: int) -> None:

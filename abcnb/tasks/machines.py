@@ -19,7 +19,7 @@ class Machine(NamedTuple):
     starts: tuple[int, ...]  # those before the units
     ends: tuple[int, ...]  # those after the last place; others do not fit into the operands' width
     step: Step  # (state, digit of each operand) to (digit written, next state), on tensors of any shape
-    shown: Callable[[torch.Tensor], torch.Tensor] | None = None  # of a second operand of one digit, that digit
+    shown: Callable[[torch.Tensor], torch.Tensor] | None = None  # by state, a one-digit second operand
 
 
 def carrying(base: int, total: Callable[..., torch.Tensor], first: int = 0) -> Machine:
