@@ -53,6 +53,8 @@ __all__ = [
 def predict(run: "str | Path | Run", text: str, device: str = "auto") -> "Prediction":
     """One answer of a trained run, written token by token: `abcnb.predict("reports/models/5a581757de78", "99+1")`.
 
+    It has source, output and label as tokens, and the answer and the true one as numbers.
+
     Args:
         run: a run, its folder, or the start of its hash.
         text: an input in the task's own form, such as `99+1`.

@@ -213,7 +213,7 @@ class DecoderLayer(nn.Module):
         keys_values = self.self_attention.keys_values(normed, rows, needs_keys(biases[0]))
         if past is not None:
             pairs = zip(past, keys_values, strict=True)
-            keys_values = tuple(new if new is None else torch.cat([old, new], dim=2) for old, new in pairs)
+            keys_values = tuple(None if new is None else torch.cat([old, new], dim=2) for old, new in pairs)
         ask = recording and (recording.what, recording.self_attention)
         x = x + self.dropout(self.self_attention(normed, rows, keys_values, steps, biases[0], ask))
         if self.crossing:

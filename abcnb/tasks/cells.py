@@ -68,7 +68,7 @@ class CellTask(StringInRows):
     def rewritten(self, symbol, left, here, right) -> torch.Tensor:
         """What the cells hold after a symbol, [batch, 1], by what each, its left and its right neighbour held before.
 
-        All are [batch, cells of all rows]; `EDGE` where there is no neighbour.
+        These, and what is returned, are [batch, cells of all rows]; `EDGE` where there is no neighbour.
         """
         raise TypeError(f"the task {self.name!r} does not define rewritten()")
 

@@ -43,7 +43,8 @@ class Task:
 
     A new task is a subclass with a `name` and a `label`, plus one `register` line. Results have at most one digit
     more than the operands, which are padded by one; strings are not (`strings`). A task of two operands starts from
-    `Addition` or `NByOne` and sets `symbol`, one of `tokens.CHARACTERS`.
+    `Addition` or `NByOne` and sets `symbol`, one of `tokens.CHARACTERS`. What a subclass may set, and what it means, is
+    listed where this class begins.
     """
 
     name: str  # in code and on the command line

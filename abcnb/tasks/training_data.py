@@ -34,7 +34,15 @@ class TrainingData:
     """
 
     def __init__(
-        self, task, numbers="", width=0, form="natural", device="cpu", terms=0, shapes="all", one_stream=False
+        self,
+        task: Task | str,
+        numbers: str = "",
+        width: int = 0,
+        form: str = "natural",
+        device: torch.device | str = "cpu",
+        terms: int = 0,
+        shapes: str = "all",
+        one_stream: bool = False,
     ):
         self.task = get_task(task) if isinstance(task, str) else task
         if not isinstance(self.task, Task):
