@@ -153,14 +153,12 @@ def evaluate_kinds(
 
 
 def check_request(task: Task, length: int, samples: int, test_set: str = "random") -> None:
-    """Refuse a test without digits or samples, one that does not fit into memory, or too long a one for the task."""
+    """Refuse a test without digits or samples, one that does not fit into memory, or one of no length of the task's."""
     check_test_request(length, samples, test_set, task)
     if task.longest and length > task.longest:
         raise ValueError(f"expected lengths of at most {task.longest} for {task.name}, got {length}")
-    if task.operands_at(length) < task.operands:
-        raise ValueError(
-            f"expected lengths of at least 2 for {task.name}, which has two terms or more, got {length}"
-        )
+    if length < task.shortest:
+        raise ValueError(f"expected lengths of at least {task.shortest} for {task.name}, got {length}")
     if task.in_rows:
         check_test(1, task.outputs_at(length), 1)
     digits, operands = length * math.log(task.length_base) / math.log(task.base), task.operands_at(length)

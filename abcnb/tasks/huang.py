@@ -22,11 +22,9 @@ RANGE = 50  # lengths that a test has
 class OfManyLengths:
     """A test of length 100 has lengths 51 to 100, each as often as any other."""
 
-    least = 1
-
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
         """Operands by length, as many of each."""
-        lengths = range(max(self.least, length - RANGE + 1), length + 1)
+        lengths = range(max(self.shortest, length - RANGE + 1), length + 1)
         count, drawn = max(1, samples // len(lengths)), super().cases
         return {f"{n} tokens": drawn(test_set, n, count)[test_set] for n in lengths}
 
@@ -51,7 +49,7 @@ class HuangParity(OfManyLengths, ParityCheck):
 class HuangAddition(OfManyLengths, BinaryAddition):
     """The sum of two binary numbers, which begin with 1 unless they have one bit; a length counts `+` and `=` too."""
 
-    name, least, signs = "huang-addition", 4, 2
+    name, shortest, signs = "huang-addition", 4, 2
 
     @staticmethod
     def number(count, bits, generator):

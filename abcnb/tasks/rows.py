@@ -331,7 +331,7 @@ class ManyAddition(RowTask):
     """The sum of any number of terms: a row of running sums for each."""
 
     name = "many-addition"
-    operands = 2
+    operands = shortest = 2
     symbol = "+"
     syntax = "NUMBER+NUMBER+…"
     has_terms = True

@@ -34,7 +34,6 @@ class OfStrings(Task):
     symbols = 2  # of inputs
     codes = 0  # digits of outputs, where there are more of them than symbols; at most 16
     drawn_from = 0  # symbols that random strings have, where that is not all
-    shortest = 1  # symbols of the shortest string that it takes
     train_length = LONGEST
 
     @property

@@ -58,6 +58,7 @@ class Task:
     answer_length = 0  # output tokens at its end that are the answer; 0: all are its digits, units first
     answers_in_places = True  # one digit for each place of a padded operand, as an output in one stream has
     in_rows = False  # the output is in rows (`rows`)
+    shortest = 1  # the shortest test that it has, and string that it is trained on
     longest = 0  # the longest test that it has; 0 is no limit
     test_sets = tuple(TEST_SETS)  # those that it has
     validation_batches = 1  # of one validation: one input of a shape may be much easier than others
