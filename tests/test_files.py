@@ -78,7 +78,10 @@ write_atomically(Path(sys.argv[1]), write)
 """
     killed = subprocess.run([sys.executable, "-c", program, str(file)])
     assert killed.returncode == -9 and len(list(tmp_path.iterdir())) == 1
-    others = [f".accuracy.csv.1@{platform.node()}", ".accuracy.csv.999999@elsewhere", ".accuracy.csv.bak"]
+    others = [f".accuracy.csv.{n}@{platform.node()}" for n in (1, 10**20)] + [
+        ".accuracy.csv.999999@elsewhere",
+        ".accuracy.csv.bak",
+    ]
     for name in others:
         (tmp_path / name).write_text("another's")
     write_atomically(file, lambda name: name.write_text("whole"))

@@ -116,8 +116,18 @@ def test_lines_are_written_and_read_again(tmp_path_factory, lines):
     assert LineBias.load(file) == bias
 
 
+LINES = ('{"x": 1}', '"a"', "[1]", "1", "null")  # that are none
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[" * 100_000, '{"attention": "cross", "heads": 1, "lines": [{"x": 1}]}', "\x00"]
+    "text",
+    [
+        "",
+        "{}",
+        "[" * 100_000,
+        "\x00",
+        *(f'{{"attention": "cross", "heads": 1, "lines": [{line}]}}' for line in LINES),
+    ],
 )
 def test_a_damaged_file_is_refused(tmp_path, text):
     (tmp_path / "cross.json").write_text(text)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb import TrainingData, calibrate, evaluate, interpolate, retrain
+from abcnb.model import evaluation
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment, has
 from abcnb.study.other_tasks import IN_RANGES
@@ -269,3 +270,10 @@ def test_the_line_is_found_and_strings_of_any_length_are_written(name, line):
     assert line in [str(found.line) for found in lines.found]
     model = retrain(data, lines, progress=False)
     assert all(score.correct == score.samples for score in evaluate(model, data, [3, 12, 50], 500))
+
+
+def test_every_task_refuses_lengths_that_it_has_no_test_of():
+    for task in map(get_task, TASKS | FURTHER):
+        assert evaluation.test_inputs(task, task.shortest, 4, "random", 1)
+        with pytest.raises(ValueError, match="at least"):
+            evaluation.test_inputs(task, task.shortest - 1, 4, "random", 1)

@@ -140,6 +140,11 @@ def test_binary_test_set_longer_than_six_ends():
     assert all(64 <= n < 128 for n in integers(a, 2) + integers(b, 2))
 
 
+def test_ten_million_digits_take_no_power_of_ten():
+    with at_most(9):
+        assert random_operands(get_task("successor"), 10_000_000, 1)[0].shape == (1, 10_000_001)
+
+
 def test_binary_test_set_of_six_bits():
     a, _ = random_operands(get_task("addition", 2), 6)
     assert all(32 <= n < 64 for n in integers(a, 2))
