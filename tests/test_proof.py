@@ -148,6 +148,13 @@ def test_a_disturbed_model_is_certified_or_shown_to_be_wrong(seed, much):
         assert torch.equal(model.predictions(batch), batch.target)
 
 
+def test_where_a_whole_input_gives_no_numbers_nothing_is_certified(monkeypatch):
+    model, data = committed("parity")
+    forward = type(model).forward
+    monkeypatch.setattr(type(model), "forward", lambda self, batch: forward(self, batch) * float("nan"))
+    assert str(certify(model, data, progress=False)).startswith("not decided")
+
+
 @pytest.mark.parametrize("offset", [0, -1])
 def test_a_model_without_one_of_its_lines_is_wrong(offset):
     model, data = committed("successor")

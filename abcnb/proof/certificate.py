@@ -91,9 +91,10 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
         batches = [batch_with(few, data, one) for one in met]
         if leads[-1].min() <= 0:
             return Certificate(torch.cat(leads), rounding, decode(batches[0].source[0]))
-        (ours,), (others,) = layers.logits(node, few), precise.logits(node, few)
+        ours, doubled = (torch.cat([*each.logits(node, few)]) for each in (layers, precise))
         whole = [model(batch)[:, one.step] for batch, one in zip(batches, met, strict=True)]
-        rounding = max(rounding, *(float((ours - other).abs().max()) for other in (others, *whole)))
+        moved = [float((ours - other).abs().max()) for other in (doubled, *whole)]
+        rounding = float(torch.tensor([rounding, *moved], dtype=torch.float64).max())  # unlike max(), NaN stays
     return Certificate(torch.cat(leads), rounding)
 
 
@@ -177,7 +178,7 @@ def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, to
         codes = index * (int(column.max()) + 1) + column
         met = torch.zeros(int(codes.max()) + 1, dtype=torch.bool)
         met[codes] = True
-        index = (met.cumsum(0) - 1)[codes]
+        index = met.cumsum(0, dtype=torch.int32)[codes].long() - 1
     some = torch.empty(int(index.max()) + 1, dtype=torch.long)
     some[index] = torch.arange(count)
     return some, index
