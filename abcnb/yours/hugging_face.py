@@ -318,8 +318,9 @@ class Attached:
         """Whether the model would keep the last tokens of a window alone, beyond which lines lead."""
         if cache is not None:
             return any(getattr(cache, "is_sliding", ()))
-        kept = self.model.config.use_cache if wanted is None else wanted
-        return bool(getattr(self.model.config, "sliding_window", None) and kept)
+        config = self.model.config
+        kept = getattr(config, "use_cache", True) if wanted is None else wanted
+        return bool(getattr(config, "sliding_window", None) and kept)
 
     def _remember(self, model: nn.Module, args: tuple, output: object) -> None:
         """After each forward pass: whose prompts its cache holds, since several may be in use by turns."""
