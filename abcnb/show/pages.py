@@ -147,10 +147,8 @@ def _cell(cell: dict, markdown: Markdown) -> dict:
     """What the template shows of a cell: its HTML, or its code, its outputs and its number."""
     if cell["cell_type"] == "markdown":
         return {"html": markdown.html(cell["source"])}
-    code, described = (
-        _coloured(cell["source"], PythonLexer()),
-        _alternative_text(cell["source"], markdown.headings),
-    )
+    code = _coloured(cell["source"], PythonLexer())
+    described = _alternative_text(cell["source"], markdown.headings)
     return {"code": code, "outputs": cell["outputs"], "described": described, "number": cell["execution_count"]}
 
 
