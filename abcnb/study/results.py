@@ -76,6 +76,7 @@ def row(run: Run, test_set: str, score: Score) -> dict:
     before there were dates, the day they were committed); `worst_kind` and `worst_percent` are empty where not known.
     """
     e, metrics = run.experiment, run.metrics
+    # Of what two of them have, the later counts: `code` and `date` are the score's.
     found = metrics | vars(e) | vars(score) | names(e) | {"test_set": test_set, "run": e.digest}
     found |= {"train_steps": metrics["steps"], "train_seconds": metrics["seconds"]}
     found |= {"train_flops": training_flops(e), "position": e.model.position, "train_width": e.train_width}

@@ -180,7 +180,7 @@ class Run:
             same = known.pop("content") == self.metrics["content"]
             scores = {key: from_dict(Score, content) for key, content in known.items()} if same else {}
             if wrong := [score for score in scores.values() if not 0 <= score.correct <= score.samples]:
-                raise ValueError(f"no score: {wrong[0]}")
+                raise ValueError(f"no score: {wrong[0]!r}")
             return scores
         except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
             told = f"expected scores as JSON in {file}, got: {error}; delete it to measure again"

@@ -168,7 +168,8 @@ class Store:
     ) -> pd.DataFrame:
         """`scores` of many experiments: one row per experiment (its method, or one of `names`) and length.
 
-        exact_match, low and high (its 95% Wilson interval) are in percent.
+        Its columns: task, method, seed, settings, length, samples, correct; exact_match, low and high (its 95% Wilson
+        interval), in percent; and digit_error_rate.
         """
         names = names or [e.method for e in experiments]
         rows = [
