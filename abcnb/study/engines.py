@@ -129,10 +129,11 @@ class LocalEngine:
             try:
                 outcome = connection.recv()
             except (EOFError, OSError):  # it died, perhaps in the middle of a message
-                outcome = None
+                process.join()
+                outcome = None, f"its process ended with exit code {process.exitcode}"
             process.join()
             connection.close()
-            found.append(Ended(job, *outcome or (None, f"its process ended with exit code {process.exitcode}")))
+            found.append(Ended(job, *outcome))
         return found
 
     def stop(self) -> None:
