@@ -69,22 +69,29 @@ def percent(value: float) -> str:
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The 95% score interval of a proportion (Wilson 1927)."""
-    return _interval(successes, trials, "wilson")
+    """The 95% score interval of a proportion (Wilson 1927).
+
+    (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
+    """
+    _check_proportion(successes, trials)
+    p, n, z = successes / trials, trials, 1.959964
+    centre = p + z * z / (2 * n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, (centre - half) / (1 + z * z / n)), min(1.0, (centre + half) / (1 + z * z / n))
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
     """The exact 95% interval of a proportion, for few trials, such as seeds (Clopper and Pearson 1934)."""
-    return _interval(successes, trials, "exact")
-
-
-def _interval(successes: int, trials: int, method: str) -> tuple[float, float]:
     from scipy.stats import binomtest  # here, since it takes a while to load
 
+    _check_proportion(successes, trials)
+    low, high = binomtest(successes, trials).proportion_ci(method="exact")
+    return float(low), float(high)
+
+
+def _check_proportion(successes: int, trials: int) -> None:
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
-    low, high = binomtest(successes, trials).proportion_ci(method=method)
-    return float(low), float(high)
 
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.

@@ -74,7 +74,7 @@ class Sampler:
         self.task, self.kind, self.width, self.held_out = task, kind, width, held_out
         self.alike = kind == "bucketed"  # all samples of a batch have one length
         numbers = split_numbers()[held_out]
-        numbers = numbers[numbers >= task.minimum]
+        numbers = numbers[int(torch.searchsorted(numbers, task.minimum)) :]
         lengths = () if kind == "uniform" else range(1, task.train_length + 1)
         counts = [len(numbers_of_length(numbers, n, task.base)) for n in lengths] or [len(numbers)]
         self.counts = torch.tensor([count for count in counts if count], device=device)
