@@ -250,9 +250,7 @@ def settled(task: Task) -> int:
     for count in range(LATEST):
         if torch.equal(_leads(task, count), _leads(task, count + 1)):
             return count
-    raise ValueError(
-        f"expected a machine whose states do not depend on how many places were before, got {task.name!r}"
-    )
+    raise ValueError(f"expected states that do not depend on how many places were before, got {task.name!r}")
 
 
 def windows_of(arrangement: Arrangement, task: Task) -> Windows:
