@@ -1,4 +1,7 @@
-"""One function per figure; each takes results, never models, and returns the matplotlib Figure."""
+"""One function per figure; each takes results, never models, and returns the matplotlib Figure.
+
+One file, since each is a few calls of seaborn, and they share axes and styles.
+"""
 
 from collections.abc import Mapping, Sequence
 
