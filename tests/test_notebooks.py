@@ -18,6 +18,8 @@ from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
 from abcnb.study.store import commit_run, open_store
+from abcnb.tasks.task import full_name
+from tests.test_own_task import DOUBLE
 
 NOTEBOOKS = find([])
 SANITIZE = Path(__file__).parent / "notebooks" / "sanitize.cfg"
@@ -25,7 +27,7 @@ LIVE = (
     "02_interpolation", "03_attention_analysis", "04_abs", "05_abc", "06_rpe_lora", "09_two_counters",
     "10_your_own_model",
 )  # fmt: skip
-STORED = "05_abc"  # run with live training off; another test runs it with live training on
+STORED = "05_abc"  # run with live training off; a task in a file has live training on
 STRICT = (
     "07_why_it_works",
     "08_results",
@@ -73,10 +75,6 @@ def outputs_of(file):
 def texts(file):
     """What the cells of an executed notebook printed and showed, as plain text."""
     return [o["text"] if o.output_type == "stream" else o.data.get("text/plain", "") for o in outputs_of(file)]
-
-
-def live_curves(file):
-    return [t for t in texts(file) if t.startswith(("successor, interpolating:", "successor, retraining:"))]
 
 
 def trained(runs):
@@ -137,13 +135,18 @@ def test_live_training_can_be_turned_off_where_a_notebook_trains_live():
     assert {(helped[name]["default"], helped[name]["inferred_type_name"]) for name in LIVE} == {("True", "bool")}
 
 
-def test_papermill_from_the_shell_trains_live_in_memory(abc, tmp_path):
-    chosen = {"task": "successor", "preset": "smoke", "seeds": "[0]", "samples": 20, "runs_dir": tmp_path / "runs"}
-    done = papermill_command(abc, "out.ipynb", *passed(chosen | {"tau": 0.02}), cwd=tmp_path)
+def test_papermill_from_the_shell_trains_a_task_in_a_file_live_in_memory(abc, tmp_path):
+    file, out, runs = tmp_path / "my_task.py", tmp_path / "out.ipynb", tmp_path / "runs"
+    file.write_text(DOUBLE)
+    chosen = {"task": file.name, "preset": "smoke", "samples": 20, "tau": 0.02, "stored": False, "runs_dir": runs}
+    done = papermill_command(abc, out, *passed(chosen), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sum("image/png" in output.get("data", {}) for output in outputs_of(tmp_path / "out.ipynb")) >= 8
-    assert len(live_curves(tmp_path / "out.ipynb")) == 2
-    assert trained(tmp_path / "runs") <= {("successor", method) for method in ("vanilla", "abs", "abc")}
+    assert sum("image/png" in output.get("data", {}) for output in outputs_of(out)) >= 8
+    assert (
+        sum(text.startswith((f"{file.name}, interpolating:", f"{file.name}, retraining:")) for text in texts(out))
+        == 2
+    )
+    assert trained(runs) == {(full_name(str(file)), method) for method in ("vanilla", "abs", "abc")}
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import re
 
-import papermill
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -117,23 +116,6 @@ def test_the_verdicts_of_a_trial():
         trial.verdict([], missed, wrong)
         == f"lines are missing: along those that were found a new model has {told}"
     )
-
-
-def test_a_notebook_takes_the_file(file, tmp_path, repository):
-    chosen = {
-        "preset": "smoke",
-        "task": str(file),
-        "runs_dir": str(tmp_path / "runs"),
-        "samples": 20,
-        "live": False,
-    }
-    chosen["stored"] = False
-    notebook = repository / "notebooks" / "05_abc.ipynb"
-    papermill.execute_notebook(notebook, tmp_path / "out.ipynb", chosen, progress_bar=False)
-    runs = [load_run(file.parent).experiment for file in (tmp_path / "runs").glob("*/metrics.json")]
-    assert {"vanilla", "abc"} <= {run.method for run in runs} and {run.task for run in runs} == {
-        full_name(str(file))
-    }
 
 
 MISTAKES = {
