@@ -7,7 +7,7 @@ from abcnb.lines.biases import NO_BIASES
 from abcnb.study.methods import METHODS, PRESETS, experiment, has, position_of, settings_of
 from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
-from abcnb.tasks.task import TASKS
+from abcnb.tasks.task import FURTHER, TASKS
 from abcnb.tasks.tokens import decode
 from tests.little import BY_ITSELF, IN_ROWS, ONE_ROW
 
@@ -72,6 +72,13 @@ def test_the_papers_abs_alone_is_aligned():
     for method in METHODS:
         wanted = experiment("addition", method)
         assert wanted.form == ("aligned" if wanted.bias == "window" else "natural")
+
+
+@pytest.mark.parametrize("task", FURTHER)
+def test_what_a_further_task_has_can_be_trained(task):
+    """Strings, whose lengths are their own, have no method and no preset that pads them."""
+    for method, preset in ((m, p) for m in METHODS for p in PRESETS if has(task, m, p)):
+        assert len(experiment(task, method, preset).data().train(2, torch.Generator().manual_seed(0)).target) == 2
 
 
 @pytest.mark.parametrize("task, method, preset", [key for key in EXPERIMENTS if key[1] in ("abc", "lora")])

@@ -173,8 +173,9 @@ def test_other_numbers_and_widths_are_refused(numbers, width):
         TrainingData("reverse-string", numbers, width)
 
 
-def test_strings_have_no_lines_by_hand():
-    assert not any(has("reverse-string", method) for method in ("abs", "abs-cpi", "abc-paper"))
+def test_strings_have_no_lines_by_hand_and_are_not_padded():
+    assert not any(has("reverse-string", method) for method in ("abs", "abs-cpi", "abc-paper", "lora-long"))
+    assert not has("reverse-string", "vanilla", "paper") and has("subtraction", "vanilla", "paper")
     assert all(has("reverse-string", method) for method in ("vanilla", "abc", "rope"))
 
 

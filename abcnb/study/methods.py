@@ -104,13 +104,18 @@ def architecture_of(task: str, preset: str) -> str:
         return "rows" if preset in ("smoke", "laptop") else ""
     if preset == "decoder-only":
         return "one stream" if get_task(task).answers_in_places else ""
-    return "encoder-decoder"
+    return "encoder-decoder" if preset != "paper" or _is_on_numbers(task) else ""
+
+
+def _is_on_numbers(task: str) -> bool:
+    """Whether operands can be padded and long; strings, which have no lines by hand, have their own lengths."""
+    return bool(get_task(task).lines_by_hand)
 
 
 def position_of(task: str, method: str, preset: str = "laptop") -> str:
     """The position scheme of a method on a task; empty where the task does not have it at that preset."""
     chosen = METHODS[method]
-    if chosen.bias in OF_NUMBERS and not get_task(task).lines_by_hand:
+    if (chosen.bias in OF_NUMBERS or method == "lora-long") and not _is_on_numbers(task):
         return ""
     found = {"encoder-decoder": chosen.position, "one stream": chosen.in_stream, "rows": chosen.in_rows}
     return found.get(architecture_of(task, preset), "")
