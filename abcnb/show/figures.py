@@ -97,12 +97,15 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
 
     `table`: columns task, method, seed, exact_match (percent).
     """
-    methods = table["method"].unique()
-    figure, axes = style.row_of_axes(table["task"].unique(), 2.4, 0.32 * len(methods) + 1.2, 1.2, sharey=True)
+    methods, height = table["method"].unique(), 0.3 * table["method"].nunique() + 0.8
+    figure, axes = style.row_of_axes(table["task"].unique(), 2.9, height, most=3, sharex=True, sharey=True)
+    colours = {name: look["color"] for name, look in style.line_styles(methods).items()}
     for task, axis in axes.items():
         mine = table[table["task"] == task]
-        sns.stripplot(mine, x="exact_match", y="method", order=methods, jitter=0.18, size=6, alpha=0.7, ax=axis)
+        looks = {"hue": "method", "palette": colours, "jitter": 0.2, "size": 6, "alpha": 0.7, "legend": False}
+        sns.stripplot(mine, x="exact_match", y="method", order=methods, ax=axis, **looks)
         axis.set(xlabel="exact match (%)", ylabel="", xlim=(-4, 104))
+        axis.label_outer()
         axis.grid(axis="y", color="0.9")
     return style.finish(figure, title)
 
@@ -239,14 +242,14 @@ def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
 
     Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
     """
-    figure, axes = style.row_of_axes(panels, 4.2, 3.2, sharex=True)
+    figure, axes = style.row_of_axes(panels, 4.2, 3.2, ylabel="added to the score", sharex=True, sharey=True)
     for name, axis in axes.items():
         for head, group in panels[name].groupby("head"):
             axis.plot(
                 group["distance"], group["bias"], label=f"head {head}", markersize=4, **style.line_style(head)
             )
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set(xlabel="distance j − i (steps)", ylabel="added to the score")
+        axis.set(xlabel="distance j − i (steps)")
     return style.finish(figure, title)
 
 
@@ -286,7 +289,7 @@ def _draw_against_tau(axis: Axes, curve: pd.DataFrame, numbered: bool, **look) -
     axis.plot(curve["tau"], curve["exact_match"], **look)
     axis.set(xlabel="τ", ylim=(-4, 114), xscale="log")
     if numbered:
-        above = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
+        above = {"xytext": (3, 5), "textcoords": "offset points"}
         for row in curve.itertuples():
             axis.annotate(row.lines, (row.tau, row.exact_match), fontsize=7, **above)
         axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)

@@ -9,6 +9,7 @@ from itertools import count
 
 import matplotlib
 import matplotlib.pyplot as plt
+import numpy as np
 import seaborn as sns
 from cycler import cycler
 from matplotlib.axes import Axes
@@ -76,11 +77,20 @@ def themed() -> Iterator[None]:
 
 
 def row_of_axes(
-    names: Collection[str], width: float, height: float, legend: float = 0, ylabel: str = "", **options
+    names: Collection[str],
+    width: float,
+    height: float,
+    legend: float = 0,
+    ylabel: str = "",
+    most: int = 8,
+    **options,
 ) -> tuple[Figure, dict[str, Axes]]:
-    """A figure with an axis for each name, side by side and titled by it, and room for a legend, in inches."""
-    size = (width * len(names) + legend, height)
-    figure, axes = plt.subplot_mosaic([list(names)], figsize=size, layout="constrained", **options)
+    """A figure with an axis for each name, `most` in a row and titled by it, and room for a legend, in inches."""
+    columns = min(most, len(names))
+    filled = [*names, *["."] * (-len(names) % columns)]
+    rows = np.reshape(filled, (-1, columns))
+    size = (width * columns + legend, height * len(rows))
+    figure, axes = plt.subplot_mosaic(rows.tolist(), figsize=size, layout="constrained", **options)
     for name, axis in axes.items():
         axis.set_title(name)
     figure.axes[0].set_ylabel(ylabel)

@@ -44,7 +44,7 @@ def lines(reports: Path) -> pd.DataFrame:
 
 def written(task: Task) -> str:
     """What a task is, in its own words."""
-    return inspect.getdoc(type(task)).split("\n\n")[0].replace("\n", " ").rstrip(".")
+    return inspect.getdoc(type(task)).split("\n\n")[0].replace("\n", " ").replace("`", "").rstrip(".")
 
 
 def lengths() -> list[int]:
