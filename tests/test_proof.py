@@ -14,6 +14,7 @@ from abcnb import TrainingData, pipeline
 from abcnb.__main__ import app
 from abcnb.lines.biases import Biases
 from abcnb.lines.line import Line, LineBias, dealt
+from abcnb.proof import lists
 from abcnb.proof import windows as of_windows
 from abcnb.proof.certificate import Layers, certify
 from abcnb.proof.inputs import batch_with, inputs_with
@@ -22,6 +23,7 @@ from abcnb.proof.windows import OUTPUT, arranged, arrangements, heads_by_line, n
 from abcnb.study import certificates
 from abcnb.study.runs import load_run
 from abcnb.tasks.machines import Machine
+from abcnb.tasks.nested import random_shape
 from abcnb.tasks.task import get_task
 from abcnb.tasks.tokens import IDS
 from tests.independent_proof import least_lead
@@ -90,7 +92,7 @@ def test_what_a_step_of_any_input_sees_is_a_window_and_its_logits_are_the_models
     tokens = of_windows.tokens_of(model, data, width)
     ids = torch.cat([batch.source] * model.crossing + [model.sequence(batch)], 1)
     found = arrangements(model, data)
-    for step, node in enumerate(nodes(model, data, width)):
+    for step, node in enumerate(nodes(model, model.stream_of(batch.stream), tokens)):
         kind, met = arranged(node, step, width, width)
         seen = {token: ids[:, tokens.index((token[0], met.read[token[1]]))] for token in kind.node.tokens}
         if step < width:
@@ -186,6 +188,52 @@ def test_one_window_trained_away_is_found():
     assert found.wrong and is_wrong(other, data, found.wrong)
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 4), st.integers(0, 1000))
+def test_what_a_step_of_nested_lists_sees_is_a_window_and_its_logits_are_the_models(depth, seed):
+    model, data = untrained("nested", 3, seed=seed % 5)
+    draw = torch.Generator().manual_seed(seed)
+    tree = lists.tree_of(random_shape(depth, draw), data.task)
+    (ids,) = data.task.drawn(tree.shape, 8, draw)
+    batch = data.task.batch((ids,))
+    with torch.no_grad():
+        logits = model(batch)
+    whole = torch.cat([batch.source, batch.target], 1)
+    known = {
+        case: windows() for case, windows in ((part.args[:4], part) for _, _, part, _ in lists.cases(model, data))
+    }
+    for step, node in enumerate(nodes(model, batch.stream, tree.tokens)):
+        case, seen = lists.case_of(tree, step, node)
+        kept = [token for token in case[0].tokens]
+        shown = {(name, rank): whole[:, seen.numbers[rank]] for name, rank in kept}
+        shown = {t: (d[:, None] == lists.KNOWN).long().argmax(1).to(torch.uint8) for t, d in shown.items()}
+        if kept:
+            listed = set(map(tuple, torch.stack([known[case][token] for token in kept], 1).tolist()))
+            assert set(map(tuple, torch.stack([shown[token] for token in kept], 1).tolist())) <= listed
+        with torch.no_grad():
+            (again,) = Layers(model).logits(case[0], shown or {lists.NOTHING: torch.zeros(8, dtype=torch.uint8)})
+        torch.testing.assert_close(again, logits[:, step], atol=1e-4, rtol=1e-4)
+
+
+def test_the_windows_of_a_list_are_counted_by_hand():
+    """With lines by hand a step sees the operator, an item, and the value before, which may be any: 3 · 10 · 10; the
+    first step no value before, an end the last value alone, and the end of all nothing."""
+    model, data = untrained("nested")
+    counts = {len(next(iter(windows().values()))) for _, _, windows, _ in lists.cases(model, data)}
+    assert counts == {1, 10, 3 * 10, 3 * 10 * 10}
+
+
+def test_a_model_of_nested_lists_that_is_wrong_is_shown_to_be():
+    model, data = untrained("nested")
+    found = certify(model, data, progress=False)
+    batch = data.task.batch(data.task.parse(found.wrong.strip("$=")))
+    assert (model.predictions(batch) != batch.target).any()
+    above = Line(0, "values", "values", ("row", "place"), (-1, 0))
+    other = pipeline.new_model(data.task, model.config, 0, Biases((dealt("self", 8, [above]),)))
+    with pytest.raises(ValueError, match="within the list that a step works out"):
+        certify(other, data)
+
+
 def test_what_no_window_decides_is_refused(monkeypatch):
     data = TrainingData("successor")
     plain = pipeline.new_model(data.task, replace(pipeline.PLAIN, d_model=16, d_ff=16), 0)
@@ -193,8 +241,13 @@ def test_what_no_window_decides_is_refused(monkeypatch):
         certify(plain, data)
     run = load_run(MODELS / "cee80470e6d0")
     for refused in (certify, prune):
-        with pytest.raises(ValueError, match="without positions"):
+        with pytest.raises(ValueError, match="made place by place, by a machine, got 'multiplication'"):
             refused(run.model(), run.experiment.data())
+    positions = pipeline.new_model(
+        data.task, replace(pipeline.model_with_lines(data), position="sinusoidal"), 0, pipeline.lines_by_hand(data)
+    )
+    with pytest.raises(ValueError, match="without positions"):
+        certify(positions, data)
     run = load_run(MODELS / "751940deeb40")  # it has a[first-2place+7]
     with pytest.raises(ValueError, match="one by one"):
         certify(run.model(), run.experiment.data())

@@ -8,6 +8,7 @@ are run again in double precision, and within whole inputs of two lengths.
 """
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,9 +18,10 @@ from abcnb.machine.devices import bar
 from abcnb.model.layers import Attention, KeysValues, OpenTokens
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
-from abcnb.proof.inputs import batch_with
-from abcnb.proof.windows import CONSTANT, OUTPUT, Node, Token, Windows, arrangements, count_of, windows_of
-from abcnb.tasks.tokens import DIGITS, END_ID, decode, encode
+from abcnb.proof import inputs, lists
+from abcnb.proof.windows import CONSTANT, Node, Token, Windows, count_of, different
+from abcnb.tasks.nested import OPERATORS, NestedLists
+from abcnb.tasks.tokens import DIGITS, decode, encode
 from abcnb.tasks.training_data import TrainingData
 
 CHUNK = 16384  # windows at a time
@@ -69,7 +71,7 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
 
     Args:
         model: its heads have one line each, and it has no positions; it is put in evaluation mode.
-        data: what it was trained on, of a task that is made place by place (`Task.machine`).
+        data: what it was trained on, of a task that is made place by place (`Task.machine`), or of nested lists.
         progress: show a bar.
 
     Raises:
@@ -79,21 +81,21 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     check_data(data, model)
     check_certifiable(model)
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
-    found, leads, rounding = arrangements(model, data), [], 0.0
-    for n, (arrangement, met) in enumerate(found.items(), 1):
-        node, windows = arrangement.node, windows_of(arrangement, data.task)
-        right = (OUTPUT, arrangement.place) if arrangement.place >= 0 else (CONSTANT, END_ID)
+    found = (lists if isinstance(data.task, NestedLists) else inputs).cases(model, data)
+    leads, rounding = [], 0.0
+    for n, (node, right, windows_of, inputs_with) in enumerate(found, 1):
+        windows = windows_of()
         targets = bar(layers.ids(right, windows).split(CHUNK), desc=f"{n} of {len(found)}", disable=not progress)
         chunks = zip(targets, layers.logits(node, windows), strict=True)
         leads.append(torch.cat([lead(logits, target) for target, logits in chunks]))
         again = torch.cat([leads[-1].argsort()[:AGAIN], torch.randint(count_of(windows), (AGAIN,))])
         few = {token: digits[again] for token, digits in windows.items()}
-        batches = [batch_with(few, data, one) for one in met]
+        whole = inputs_with(few)
         if leads[-1].min() <= 0:
-            return Certificate(torch.cat(leads), rounding, decode(batches[0].source[0]))
+            return Certificate(torch.cat(leads), rounding, decode(whole[0][0].source[0]))
         ours, doubled = (torch.cat([*each.logits(node, few)]) for each in (layers, precise))
-        whole = [model(batch)[:, one.step] for batch, one in zip(batches, met, strict=True)]
-        moved = [float((ours - other).abs().max()) for other in (doubled, *whole)]
+        others = doubled, *(model(batch)[:, step] for batch, step in whole)
+        moved = [float((ours - other).abs().max()) for other in others]
         rounding = float(torch.tensor([rounding, *moved], dtype=torch.float64).max())  # unlike max(), NaN stays
     return Certificate(torch.cat(leads), rounding)
 
@@ -103,7 +105,7 @@ def check_certifiable(model: Transformer) -> None:
     reasons = {
         "some head chooses among several tokens": not model.gathers,
         "its encoder sees the whole source": model.config.encoder_layers > 0,
-        f"it has positions, {model.config.position!r}": model.config.position != "none",
+        f"it has positions, {model.config.position!r}": model.config.position not in ("none", "kinds"),
     }
     if given := [reason for reason, holds in reasons.items() if holds]:
         raise ValueError(
@@ -121,14 +123,16 @@ class Layers:
     """A model's layers on windows: what several windows share is computed once."""
 
     def __init__(self, model: Transformer):
-        self.model, self.digits = model, encode(DIGITS)
-        self.embedded = model.embed(torch.arange(model.embedding.num_embeddings), None)
+        self.model, self.known = model, encode(DIGITS + OPERATORS)
+        self.embedded = model.embedding.weight * math.sqrt(model.config.d_model)
+        if model.config.position == "kinds":  # every token as a step of every kind
+            self.embedded = (self.embedded + model.positions.table.weight[:, None]).flatten(0, 1)
 
     def ids(self, token: Token, windows: Windows) -> torch.Tensor:
         """The id of a token, [windows]."""
         if token[0] == CONSTANT:
             return torch.full((count_of(windows),), token[1])
-        return self.digits[windows[token].long()]
+        return self.known[windows[token].long()]
 
     def logits(self, node: Node, windows: Windows) -> Iterator[torch.Tensor]:
         """Logits of a step, [windows, vocabulary], in chunks."""
@@ -137,7 +141,8 @@ class Layers:
     def states(self, node: Node, layer: int, windows: Windows) -> tuple[torch.Tensor, torch.Tensor]:
         """The different states that a node has after a layer, [states, d_model], and which each window has."""
         if layer == 0:
-            return self.embedded, self.ids(node.reads[0], windows)
+            ids = self.ids(node.reads[0], windows)
+            return self.embedded, ids + node.kind * self.model.embedding.num_embeddings
         some, index = different([windows[token] for token in node.tokens], count_of(windows))
         few = {token: digits[some] for token, digits in windows.items()}
         return torch.cat([*self.after(node, layer, few)]), index
@@ -169,16 +174,3 @@ def values_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
 def gathered(tables: list[tuple[torch.Tensor, torch.Tensor]], part: torch.Tensor) -> KeysValues:
     """The values of some windows, [windows, heads, tokens, d_head], of tables of them and what each window has."""
     return None, torch.stack([values[:, index[part]] for values, index in tables], 2).transpose(0, 1)
-
-
-def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A window of each different row of digits, [rows], and the row of each window, [windows]."""
-    index = torch.zeros(count, dtype=torch.long)
-    for column in columns:
-        codes = index * (int(column.max()) + 1) + column
-        met = torch.zeros(int(codes.max()) + 1, dtype=torch.bool)
-        met[codes] = True
-        index = met.cumsum(0, dtype=torch.int32)[codes].long() - 1
-    some = torch.empty(int(index.max()) + 1, dtype=torch.long)
-    some[index] = torch.arange(count)
-    return some, index

@@ -1,11 +1,30 @@
 """Whole inputs in which a step has given windows: what shows that a model is wrong, and what it is pruned on."""
 
+from functools import partial
+
 import torch
 
+from abcnb.model.transformer import Transformer
+from abcnb.proof import windows as seen
 from abcnb.proof.windows import DIGIT, Met, Windows, count_of, ends_of, may_be_last, names_of, ways_of
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Batch, Task
+from abcnb.tasks.tokens import END_ID
 from abcnb.tasks.training_data import TrainingData
+
+
+def cases(model: Transformer, data: TrainingData) -> list[seen.Case]:
+    """All that steps of a number can see, shown by the narrowest and the widest input."""
+
+    def shown(windows: Windows, met: tuple[Met, Met]) -> list[tuple[Batch, int]]:
+        return [(batch_with(windows, data, one), one.step) for one in met]
+
+    found = []
+    for arrangement, met in seen.arrangements(model, data).items():
+        right = (seen.OUTPUT, arrangement.place) if arrangement.place >= 0 else (seen.CONSTANT, END_ID)
+        made = partial(seen.windows_of, arrangement, data.task)
+        found.append((arrangement.node, right, made, partial(shown, met=met)))
+    return found
 
 
 def inputs_with(

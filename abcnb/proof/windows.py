@@ -9,16 +9,18 @@ function of the same windows: one `Arrangement`. Which windows there are follows
 (`tasks.machines`), given that all outputs before the step are right.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
 
 import torch
 
+from abcnb.lines.coordinates import Stream
 from abcnb.lines.line import Line
 from abcnb.model.layers import Attention, OpenTokens
 from abcnb.model.transformer import Transformer
-from abcnb.tasks.task import Task
+from abcnb.tasks.task import Batch, Task
 from abcnb.tasks.training_data import TrainingData
 
 OUTPUT, CONSTANT, DIGIT = "digits", "=", "b"
@@ -29,7 +31,12 @@ SETTLED = 12  # widths in a row without a new arrangement, after which none is e
 
 # A name and a place, of an operand or the output; `DIGIT` and −1; or of a structural token `CONSTANT` and its id.
 Token = tuple[str, int]
-Windows = dict[Token, torch.Tensor]  # the digit at each token, each [windows]
+Windows = dict[
+    Token, torch.Tensor
+]  # the digit at each token, each [windows]; operators of lists are behind digits
+# Steps that are the same function of the same windows: their node, the token that they write, what makes the windows,
+# and what makes, of some windows, whole inputs that show them: batches, each with the step.
+Case = tuple["Node", Token, Callable[[], Windows], Callable[[Windows], list[tuple[Batch, int]]]]
 
 
 @dataclass(frozen=True)
@@ -40,11 +47,13 @@ class Node:
         reads: the token that each head of cross-attention reads; before the first layer the token itself.
         own: the node of the same token one layer down; None before the first layer.
         selves: the node that each head of self-attention reads, one layer down.
+        kind: before the first layer, the number of the kind of step that the token makes, where a model is told.
     """
 
     reads: tuple[Token, ...]
     own: "Node | None" = None
     selves: tuple["Node", ...] = ()
+    kind: int = 0
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
@@ -58,7 +67,7 @@ class Node:
         @cache
         def of(node: "Node") -> "Node":
             reads = ((name, at if name == CONSTANT else places[at]) for name, at in node.reads)
-            return Node(tuple(reads), node.own and of(node.own), tuple(map(of, node.selves)))
+            return Node(tuple(reads), node.own and of(node.own), tuple(map(of, node.selves)), node.kind)
 
         return of(self)
 
@@ -130,17 +139,18 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
         ValueError: a line that runs at twice the pace of the steps.
     """
     task, lines = data.task, [line for heads in heads_by_line(model) for line in heads.lines]
+    short, width, newest = settled(task) + task.spare, task.spare, 0
     for line in lines:
         if not set(line.follows) <= {"none", "first", "place", "first-place"}:
             raise ValueError(f"expected lines that go through the places one by one, got {line}")
     found: dict[Arrangement, tuple[Met, Met]] = {}
-    short, width, newest = settled(task) + task.spare, task.spare, 0
     farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
     mirrored = any("first-place" in line.follows for line in lines)
     least = (6 if mirrored else 4) * (len(model.decoder) * farthest + short + 1)
     while width < max(least, newest + SETTLED):
         width += 1
-        for step, node in enumerate(nodes(model, data, width)):
+        stream = model.stream_of(task.stream(width, data.form))
+        for step, node in enumerate(nodes(model, stream, tokens_of(model, data, width))):
             kind, met = arranged(node, step, width, short)
             newest = newest if kind in found else width
             found[kind] = (found.get(kind, [met])[0], met)
@@ -161,10 +171,10 @@ def arranged(node: Node, step: int, width: int, short: int) -> tuple[Arrangement
     return kind, Met(width, step, (*read, -1))
 
 
-def nodes(model: Transformer, data: TrainingData, width: int) -> list[Node]:
-    """What each step of an input of this width depends on, the units' first."""
-    stream, tokens = model.stream_of(data.task.stream(width, data.form)), tokens_of(model, data, width)
+def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
+    """What each step of an input depends on; the tokens are those of all its parts, the source's first."""
     rows = torch.arange(len(stream))
+    kinds = 1 + stream.steps_at(rows)[0] if model.config.position == "kinds" else 0 * rows
     selves, crosses = [], []  # of each layer, by row, what each head reads
     for layer, (of_self, of_cross) in zip(model.decoder, model.open_tokens(rows, stream), strict=True):
         selves.append(_read(of_self, layer.self_attention, rows))
@@ -173,7 +183,7 @@ def nodes(model: Transformer, data: TrainingData, width: int) -> list[Node]:
     @cache
     def node(layer: int, row: int) -> Node:
         if layer == 0:
-            return Node((tokens[stream.source + row],))
+            return Node((tokens[stream.source + row],), kind=int(kinds[row]))
         own, *others = (node(layer - 1, other) for other in (row, *selves[layer - 1][row]))
         return Node(tuple(tokens[other] for other in crosses[layer - 1][row]), own, tuple(others))
 
@@ -301,3 +311,16 @@ def _onwards(
 def count_of(windows: Windows) -> int:
     """How many they are."""
     return len(next(iter(windows.values())))
+
+
+def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A window of each different row of digits, [rows], and the row of each window, [windows]."""
+    index = torch.zeros(count, dtype=torch.long)
+    for column in columns:
+        codes = index * (int(column.max()) + 1) + column
+        met = torch.zeros(int(codes.max()) + 1, dtype=torch.bool)
+        met[codes] = True
+        index = met.cumsum(0, dtype=torch.int32)[codes].long() - 1
+    some = torch.empty(int(index.max()) + 1, dtype=torch.long)
+    some[index] = torch.arange(count)
+    return some, index

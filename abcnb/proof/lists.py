@@ -1,0 +1,169 @@
+"""Nested lists of any depth: what a step of a model can see whose lines stay within the list that it works out.
+
+Such a step sees the operator, items and values of its list, and an item is a digit or the value of a list, which may
+be any, whatever is inside. So lists of every size, of digits and smallest lists, behind a few lists or none (`trees`),
+show a step all that it can ever see.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import torch
+
+from abcnb.model.transformer import Transformer
+from abcnb.proof.windows import CONSTANT, Case, Node, Token, Windows, count_of, different, heads_by_line, nodes
+from abcnb.tasks.nested import FEWEST, MOST, OPERATORS, NestedLists, outline
+from abcnb.tasks.task import Batch
+from abcnb.tasks.tokens import DIGITS, END_ID, IDS, encode
+from abcnb.tasks.training_data import TrainingData
+
+OPERATOR, DIGIT = "operator", "digit"  # tokens that may be any, each with its number in the input and output
+NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
+KNOWN = encode(DIGITS + OPERATORS)  # token ids, by what windows hold
+PAIR = (FEWEST, *(0,) * FEWEST)  # the smallest list
+BEFORE = 2  # the most lists before its own that a step may count, through all layers
+
+
+class List(NamedTuple):
+    """The tokens of a list: its operator, its items and its running values; the first value is the first item."""
+
+    operator: Token
+    items: tuple[Token, ...] = ()
+    values: tuple[Token, ...] = ()
+
+
+class Tree(NamedTuple):
+    """The tokens of all inputs of a shape and their outputs, and of each step the token that it writes and its list."""
+
+    shape: tuple[int, ...]
+    tokens: list[Token]
+    rights: list[Token]
+    lists: list[List]
+
+
+class Seen(NamedTuple):
+    """A step of a tree, and the numbers of the tokens that decide what it sees, in order."""
+
+    tree: Tree
+    step: int
+    numbers: tuple[int, ...]
+
+
+def trees() -> Iterator[tuple[int, ...]]:
+    """Shapes: every list of digits and smallest lists, alone and as an item of another list, behind others or none."""
+    for items in (items for size in range(FEWEST, MOST + 1) for items in product([(0,), PAIR], repeat=size)):
+        one = (len(items), *sum(items, ()))
+        yield one
+        yield from ((before + 2, *PAIR * before, *one, 0) for before in range(BEFORE + 1))
+
+
+def tree_of(shape: tuple[int, ...], task: NestedLists) -> Tree:
+    """The tokens of a shape."""
+    batch = task.batch(task.drawn(shape, 1, torch.Generator()))
+    tokens = [(CONSTANT, number) for number in torch.cat([batch.source, batch.target[:, :-1]], 1)[0].tolist()]
+    rights, lists, closed = [], [], []
+    for opens, items, _ in outline(shape):
+        seen = tuple((DIGIT, item) if item >= 0 else closed[-1 - item].values[-1] for item in items)
+        written = batch.stream.prompt + len(rights)
+        values = (seen[0], *((DIGIT, written + place) for place in range(1, len(items))))
+        closed.append(List((OPERATOR, opens + 1), seen, values))
+        for token in (closed[-1].operator, *(token for token, item in zip(seen, items, strict=True) if item >= 0)):
+            tokens[token[1]] = token
+        tokens[written : written + len(items)] = values
+        rights += [*values, (CONSTANT, IDS["+"])]
+        lists += [closed[-1]] * (len(items) + 1)
+    return Tree(shape, tokens, [*rights, (CONSTANT, END_ID)], [*lists, List((CONSTANT, END_ID))])
+
+
+def cases(model: Transformer, data: TrainingData) -> list[Case]:
+    """All that steps of nested lists can see, shown by the first tree that has them and by the last.
+
+    Raises:
+        ValueError: lines to digits of other lists, or to tokens of lists far before.
+    """
+    for line in (line for heads in heads_by_line(model) for line in heads.lines):
+        most = BEFORE // len(model.decoder)
+        if line.follows and (line.follows[0] not in ("row", "none") or abs(line.offset[0]) > most):
+            raise ValueError(f"expected lines that lead at most {most} lists on or back, got {line}")
+    found: dict[tuple, tuple[Seen, Seen]] = {}
+    for tree in (tree_of(shape, data.task) for shape in trees()):
+        for step, node in enumerate(nodes(model, data.task.stream(tree.shape), tree.tokens)):
+            case, seen = case_of(tree, step, node)
+            found[case] = found.get(case, (seen,))[0], seen
+    return [
+        (node, right, partial(windows_of, *case, data.task), partial(inputs, data.task, leaves, seen))
+        for case, seen in found.items()
+        for node, right, leaves, _ in [case]
+    ]
+
+
+def case_of(tree: Tree, step: int, node: Node) -> tuple[tuple, Seen]:
+    """What a step sees and writes, with tokens numbered anew: its node, the token that it writes, those that may be any
+    and the values that follow from them."""
+    made = values_behind(tree, step, node.tokens)
+    asked = {*node.tokens, tree.rights[step], *made, *(token for of in made.values() for token in of)}
+    numbers = tuple(sorted(number for name, number in asked if name != CONSTANT))
+    ranks = {number: rank for rank, number in enumerate(numbers)}
+    named = {token: token if token[0] == CONSTANT else (token[0], ranks[token[1]]) for token in asked}
+    leaves = tuple(named[token] for token in sorted(asked - made.keys()) if token[0] != CONSTANT)
+    parts = tuple((named[value], *(named[token] for token in of)) for value, of in made.items())
+    return (node.moved(ranks), named[tree.rights[step]], leaves, parts), Seen(tree, step, numbers)
+
+
+def values_behind(tree: Tree, step: int, tokens: tuple[Token, ...]) -> dict[Token, tuple[Token, Token, Token]]:
+    """Of the values that decide some tokens and what a step must write, the operator, the value before and the item
+    that each is made of; a ValueError where one of the tokens is a digit of another list."""
+    operator, items, values = tree.lists[step]
+    if others := [token for token in tokens if token[0] == DIGIT and token not in (*items, *values)]:
+        raise ValueError(
+            f"expected lines within the list that a step works out, got one that leads step {step} of an input of "
+            f"{tree.shape} to the digit at token {others[0][1]}"
+        )
+    last = max((place for place, value in enumerate(values) if value in (*tokens, tree.rights[step])), default=0)
+    pairs = zip(values[:last], items[1 : last + 1], strict=True)
+    return {value: (operator, *pair) for value, pair in zip(values[1 : last + 1], pairs, strict=True)}
+
+
+def windows_of(node: Node, right: Token, leaves: tuple[Token, ...], parts: tuple, task: NestedLists) -> Windows:
+    """Every window of a case: what its tokens may be together, and the others that decide it, each once."""
+    if not leaves:
+        return {NOTHING: torch.zeros(1, dtype=torch.uint8)}
+    sizes = (len(OPERATORS) if name == OPERATOR else task.base for name, _ in leaves)
+    axes = torch.meshgrid(*map(torch.arange, sizes), indexing="ij")
+    digits = {token: axis.flatten() for token, axis in zip(leaves, axes, strict=True)}
+    for token in (token for token in leaves if token[0] == OPERATOR):
+        digits[token] += len(DIGITS)
+    for value, operator, before, item in parts:
+        pair = [KNOWN[digits[token]] for token in (operator, before, item)]
+        opens, closes = (torch.full_like(pair[0], IDS[bracket]) for bracket in "[]")
+        digits[value] = task.label(torch.stack([opens, *pair, closes], 1))[:, 0]
+    shown = [digits[token] for token in {*node.tokens, right} if token in digits]
+    some, _ = different(shown, len(digits[leaves[0]]))
+    return {token: values[some].to(torch.uint8) for token, values in digits.items()}
+
+
+def inputs(
+    task: NestedLists, leaves: tuple[Token, ...], met: tuple[Seen, Seen], windows: Windows
+) -> list[tuple[Batch, int]]:
+    """Whole inputs of both trees in which a step has these windows; random where no window says what."""
+    found = []
+    for tree, step, numbers in met:
+        (ids,) = task.drawn(tree.shape, count_of(windows), torch.Generator().manual_seed(0))
+        closed = {one.values[-1]: one for one in tree.lists[:-1]}
+
+        def put(token: Token, values: torch.Tensor, ids=ids, closed=closed) -> None:
+            """Give a digit, or the list whose value it is, these values; the list's other items change nothing."""
+            if token not in closed:
+                ids[:, token[1] - 1] = KNOWN[values.long()]
+                return
+            (_, number), (first, *others), _ = closed[token]
+            put(first, values)
+            for item in others:
+                put(item, torch.where(ids[:, number - 1] == IDS["<"], task.base - 1, 0))
+
+        for name, rank in sorted(leaves, reverse=True):  # operators before digits
+            put((name, numbers[rank]), windows[name, rank])
+        found.append((task.batch((ids,)), step))
+    return found
