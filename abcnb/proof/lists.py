@@ -93,9 +93,8 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
             case, seen = case_of(tree, step, node)
             found[case] = found.get(case, (seen,))[0], seen
     return [
-        (node, right, partial(windows_of, *case, data.task), partial(inputs, data.task, leaves, seen))
+        (*case[:2], partial(windows_of, *case, data.task), partial(inputs, data.task, case[2], seen))
         for case, seen in found.items()
-        for node, right, leaves, _ in [case]
     ]
 
 
