@@ -228,9 +228,22 @@ def test_a_model_of_nested_lists_that_is_wrong_is_shown_to_be():
     found = certify(model, data, progress=False)
     batch = data.task.batch(data.task.parse(found.wrong.strip("$=")))
     assert (model.predictions(batch) != batch.target).any()
-    above = Line(0, "values", "values", ("row", "place"), (-1, 0))
-    other = pipeline.new_model(data.task, model.config, 0, Biases((dealt("self", 8, [above]),)))
-    with pytest.raises(ValueError, match="within the list that a step works out"):
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        Line(0, "values", "values", ("row", "place"), (-1, 0)),  # another list
+        Line(0, "values", "items", ("row", "row"), (0, -8)),  # of the ninth list the first item, and so on
+        Line(0, "values end", "values", ("row", "none"), (0, 3)),  # there is none in a list of two
+        Line(0, "values", "="),  # its state has read the first list
+        Line(0, "values", "opens", ("row",), (2,)),  # whether there are two more lists
+    ],
+)
+def test_a_line_that_leaves_its_list_is_refused(line):
+    model, data = untrained("nested")
+    other = pipeline.new_model(data.task, model.config, 0, Biases((dealt("self", 8, [line]),)))
+    with pytest.raises(ValueError, match="expected lines within the list that a step works out"):
         certify(other, data)
 
 

@@ -1,8 +1,8 @@
 """Nested lists of any depth: what a step of a model can see whose lines stay within the list that it works out.
 
-Such a step sees the operator, items and values of its list, and an item is a digit or the value of a list, which may
-be any, whatever is inside. So lists of every size, of digits and smallest lists, behind a few lists or none (`trees`),
-show a step all that it can ever see.
+Such a step sees the operator, items and values of its list. An item is a digit or the value of a list, which may be
+any, whatever is inside: steps that end a list have no lines, so the state of its value does not tell. So lists of every
+size, of digits and smallest lists, the first of an input or not (`trees`), show a step all that it can ever see.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 
+from abcnb.lines.line import Line
 from abcnb.model.transformer import Transformer
 from abcnb.proof.windows import CONSTANT, Case, Node, Token, Windows, count_of, different, heads_by_line, nodes
 from abcnb.tasks.nested import FEWEST, MOST, OPERATORS, NestedLists, outline
@@ -23,7 +24,6 @@ OPERATOR, DIGIT = "operator", "digit"  # tokens that may be any, each with its n
 NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 KNOWN = encode(DIGITS + OPERATORS)  # token ids, by what windows hold
 PAIR = (FEWEST, *(0,) * FEWEST)  # the smallest list
-BEFORE = 2  # the most lists before its own that a step may count, through all layers
 
 
 class List(NamedTuple):
@@ -52,11 +52,17 @@ class Seen(NamedTuple):
 
 
 def trees() -> Iterator[tuple[int, ...]]:
-    """Shapes: every list of digits and smallest lists, alone and as an item of another list, behind others or none."""
+    """Shapes: every list of digits and smallest lists, alone and behind another one within a third."""
     for items in (items for size in range(FEWEST, MOST + 1) for items in product([(0,), PAIR], repeat=size)):
         one = (len(items), *sum(items, ()))
         yield one
-        yield from ((before + 2, *PAIR * before, *one, 0) for before in range(BEFORE + 1))
+        yield 3, *PAIR, *one, 0
+
+
+def stays(line: Line) -> bool:
+    """Whether a line leads a step that writes a value to the operator, or to an item or a value, of its own list."""
+    in_list = line.segment == "operators" or (line.segment in ("items", "values") and "row" not in line.follows[1])
+    return line.step == "values" and in_list and (line.follows[0], line.offset[0]) == ("row", 0)
 
 
 def tree_of(shape: tuple[int, ...], task: NestedLists) -> Tree:
@@ -81,12 +87,11 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     """All that steps of nested lists can see, shown by the first tree that has them and by the last.
 
     Raises:
-        ValueError: lines to digits of other lists, or to tokens of lists far before.
+        ValueError: a line that leaves the list that a step works out.
     """
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
-        most = BEFORE // len(model.decoder)
-        if line.follows and (line.follows[0] not in ("row", "none") or abs(line.offset[0]) > most):
-            raise ValueError(f"expected lines that lead at most {most} lists on or back, got {line}")
+        if not stays(line):
+            raise ValueError(f"expected lines within the list that a step works out, got {line} for {line.step}")
     found: dict[tuple, tuple[Seen, Seen]] = {}
     for tree in (tree_of(shape, data.task) for shape in trees()):
         for step, node in enumerate(nodes(model, data.task.stream(tree.shape), tree.tokens)):
@@ -113,13 +118,8 @@ def case_of(tree: Tree, step: int, node: Node) -> tuple[tuple, Seen]:
 
 def values_behind(tree: Tree, step: int, tokens: tuple[Token, ...]) -> dict[Token, tuple[Token, Token, Token]]:
     """Of the values that decide some tokens and what a step must write, the operator, the value before and the item
-    that each is made of; a ValueError where one of the tokens is a digit of another list."""
+    that each is made of."""
     operator, items, values = tree.lists[step]
-    if others := [token for token in tokens if token[0] == DIGIT and token not in (*items, *values)]:
-        raise ValueError(
-            f"expected lines within the list that a step works out, got one that leads step {step} of an input of "
-            f"{tree.shape} to the digit at token {others[0][1]}"
-        )
     last = max((place for place, value in enumerate(values) if value in (*tokens, tree.rights[step])), default=0)
     pairs = zip(values[:last], items[1 : last + 1], strict=True)
     return {value: (operator, *pair) for value, pair in zip(values[1 : last + 1], pairs, strict=True)}
