@@ -235,6 +235,7 @@ def test_a_model_of_nested_lists_that_is_wrong_is_shown_to_be():
     [
         Line(0, "values", "values", ("row", "place"), (-1, 0)),  # another list
         Line(0, "values", "items", ("row", "row"), (0, -8)),  # of the ninth list the first item, and so on
+        Line(0, "values", "items", ("row", "first"), (0, 0)),  # as far as the longest list of the input has items
         Line(0, "values end", "values", ("row", "none"), (0, 3)),  # there is none in a list of two
         Line(0, "values", "="),  # its state has read the first list
         Line(0, "values", "opens", ("row",), (2,)),  # whether there are two more lists

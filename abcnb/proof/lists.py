@@ -60,9 +60,12 @@ def trees() -> Iterator[tuple[int, ...]]:
 
 
 def stays(line: Line) -> bool:
-    """Whether a line leads a step that writes a value to the operator, or to an item or a value, of its own list."""
-    in_list = line.segment == "operators" or (line.segment in ("items", "values") and "row" not in line.follows[1])
-    return line.step == "values" and in_list and (line.follows[0], line.offset[0]) == ("row", 0)
+    """Whether a line leads a step that writes a value to the operator, or to an item or a value, of its own list.
+
+    `first` counts back from the end of the longest list of an input, and so leaves it.
+    """
+    own = line.segment in ("operators", "items", "values") and (line.follows[0], line.offset[0]) == ("row", 0)
+    return line.step == "values" and own and set(line.follows[1:]) <= {"none", "place", "2place"}
 
 
 def tree_of(shape: tuple[int, ...], task: NestedLists) -> Tree:
