@@ -9,6 +9,9 @@ papers), `yours` (lines in other models) and `proof` (right at every length), ab
 from typing import TYPE_CHECKING
 
 from abcnb import rivals  # noqa: F401  it registers position schemes
+from abcnb.tasks import chomsky, four_in_one, further, huang, nested  # noqa: F401  they register tasks, in this order
+
+# isort: split
 from abcnb.lines.calibration import Calibration
 from abcnb.lines.line import Line, LineBias, windows
 from abcnb.model.configs import ModelConfig, TrainingConfig
@@ -17,7 +20,6 @@ from abcnb.model.transformer import Transformer
 from abcnb.pipeline import calibrate, evaluate, interpolate, lines_by_hand, retrain
 from abcnb.proof.certificate import certify
 from abcnb.proof.pruning import prune
-from abcnb.tasks import chomsky, four_in_one, further, huang, nested  # noqa: F401  they register tasks
 from abcnb.tasks.task import get_task
 from abcnb.tasks.training_data import TrainingData
 
