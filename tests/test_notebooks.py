@@ -33,7 +33,7 @@ STRICT = (
     "08_results",
     "11_other_tasks",
 )  # read committed results alone: their outputs must come out again
-SMOKE = {"preset": "smoke", "samples": 20, "device": "cpu", "stored": False, "seeds": [0], "longest": 100}
+SMOKE = {"preset": "smoke", "samples": 20, "device": "cpu", "stored": False, "seeds": [0]}
 SMOKE |= {"tasks": ["addition", "parity"]}
 NONSENSE = {"task": "division", "tasks": "division", "preset": "huge"}
 by_name = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda file: file.stem)
@@ -184,11 +184,20 @@ def test_results_of_other_code_say_so(abc, committed, repository, tmp_path, caps
     assert notes and f"from other code ({fingerprint()}; this is " in notes[0]
 
 
-def test_papermill_from_the_shell_with_an_unknown_value(abc, tmp_path):
-    done = papermill_command(abc, "out.ipynb", "-p", "task", "division", cwd=tmp_path)
+def test_papermill_from_the_shell_takes_a_text_of_digits(repository, tmp_path):
+    chosen = passed({"task": "parity", "text": "10110", "samples": 100})
+    done = papermill_command(repository / "notebooks" / "01_tasks.ipynb", tmp_path / "out.ipynb", *chosen)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert any("10110" in text for text in texts(tmp_path / "out.ipynb"))
+
+
+def test_papermill_from_the_shell_with_an_unknown_parameter(abc, tmp_path):
+    done = papermill_command(abc, "out.ipynb", "-p", "sample", "100", cwd=tmp_path)
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("ValueError: expected a task among successor, addition") and "'division'" in last
+    assert last.startswith("ValueError: expected a parameter among task, preset, ") and last.endswith(
+        "got 'sample'"
+    )
     assert (tmp_path / "out.ipynb").exists()
 
 

@@ -1,10 +1,5 @@
 """Parameters of notebooks, as papermill passes them."""
 
-import re
-import subprocess
-import sys
-
-import nbformat
 import pytest
 
 from abcnb.study.parameters import checked, name_list, seed_list
@@ -113,30 +108,3 @@ def test_names_are_a_list_or_text(names):
 def test_what_are_no_names_is_refused(names):
     with pytest.raises(ValueError, match="expected letters among a, b, c, got"):
         name_list(names, ["a", "b", "c"], "letters")
-
-
-# --- a real run
-
-
-def run(repository, tmp_path, notebook, *parameters):
-    options = [part for name, value in parameters for part in ("-p", name, value)]
-    out = tmp_path / "out.ipynb"
-    command = [sys.executable, "-m", "papermill", str(repository / "notebooks" / notebook), str(out), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    return done, out
-
-
-def test_a_text_of_digits_is_taken(repository, tmp_path):
-    done, out = run(
-        repository, tmp_path, "01_tasks.ipynb", ("task", "parity"), ("text", "10110"), ("samples", "100")
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    outputs = [output for cell in nbformat.read(out, 4).cells for output in cell.get("outputs", ())]
-    assert outputs and not any(output["output_type"] == "error" for output in outputs)
-
-
-def test_an_unknown_parameter_ends_a_run_before_anything_is_trained(repository, tmp_path):
-    done, _ = run(repository, tmp_path, "05_abc.ipynb", ("sample", "100"))
-    assert done.returncode != 0
-    told = "ValueError: expected a parameter among task, preset, .*, got 'sample'"
-    assert re.search(told, done.stderr), done.stderr[-2000:]

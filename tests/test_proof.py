@@ -188,7 +188,7 @@ def test_one_window_trained_away_is_found():
     assert found.wrong and is_wrong(other, data, found.wrong)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 1000))
 def test_what_a_step_of_nested_lists_sees_is_a_window_and_its_logits_are_the_models(depth, seed):
     model, data = untrained("nested", 3, seed=seed % 5)

@@ -12,7 +12,7 @@ from typing import Any
 from abcnb.machine.devices import pick_device
 
 NOTEBOOK_PRESETS = ("smoke", "laptop", "paper")  # `decoder-only` is shown by notebooks, not asked for
-AT_LEAST_ONE = ("samples", "steps", "steps_with_lines", "longest")  # other whole numbers may be 0
+AT_LEAST_ONE = ("samples", "steps", "steps_with_lines")  # other whole numbers may be 0
 INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the one with the defaults
 WORDS = {"true": True, "false": False}
 
