@@ -20,8 +20,8 @@ from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
 from abcnb.proof import inputs, lists
 from abcnb.proof.windows import CONSTANT, Node, Token, Windows, count_of, different
-from abcnb.tasks.nested import OPERATORS, NestedLists
-from abcnb.tasks.tokens import DIGITS, decode, encode
+from abcnb.tasks.nested import NestedLists
+from abcnb.tasks.tokens import decode
 from abcnb.tasks.training_data import TrainingData
 
 CHUNK = 16384  # windows at a time
@@ -83,14 +83,14 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
     found = (lists if isinstance(data.task, NestedLists) else inputs).cases(model, data)
     leads, rounding = [], 0.0
-    for n, (node, right, windows_of, inputs_with) in enumerate(found, 1):
+    for n, (node, right, windows_of, shown_by) in enumerate(found, 1):
         windows = windows_of()
         targets = bar(layers.ids(right, windows).split(CHUNK), desc=f"{n} of {len(found)}", disable=not progress)
         chunks = zip(targets, layers.logits(node, windows), strict=True)
         leads.append(torch.cat([lead(logits, target) for target, logits in chunks]))
         again = torch.cat([leads[-1].argsort()[:AGAIN], torch.randint(count_of(windows), (AGAIN,))])
         few = {token: digits[again] for token, digits in windows.items()}
-        whole = inputs_with(few)
+        whole = shown_by(few)
         if leads[-1].min() <= 0:
             return Certificate(torch.cat(leads), rounding, decode(whole[0][0].source[0]))
         ours, doubled = (torch.cat([*each.logits(node, few)]) for each in (layers, precise))
@@ -123,7 +123,7 @@ class Layers:
     """A model's layers on windows: what several windows share is computed once."""
 
     def __init__(self, model: Transformer):
-        self.model, self.known = model, encode(DIGITS + OPERATORS)
+        self.model = model
         self.embedded = model.embedding.weight * math.sqrt(model.config.d_model)
         if model.config.position == "kinds":  # every token as a step of every kind
             self.embedded = (self.embedded + model.positions.table.weight[:, None]).flatten(0, 1)
@@ -132,7 +132,7 @@ class Layers:
         """The id of a token, [windows]."""
         if token[0] == CONSTANT:
             return torch.full((count_of(windows),), token[1])
-        return self.known[windows[token].long()]
+        return lists.KNOWN[windows[token].long()]
 
     def logits(self, node: Node, windows: Windows) -> Iterator[torch.Tensor]:
         """Logits of a step, [windows, vocabulary], in chunks."""

@@ -1,8 +1,9 @@
 """Nested lists of any depth: what a step of a model can see whose lines stay within the list that it works out.
 
 Such a step sees the operator, items and values of its list. An item is a digit or the value of a list, which may be
-any, whatever is inside: steps that end a list have no lines, so the state of its value does not tell. So lists of every
-size, of digits and smallest lists, the first of an input or not (`trees`), show a step all that it can ever see.
+any, whatever is inside: steps that end a list have no lines, so the state of its value does not tell. So lists of two
+to four items, each a digit or a smallest list, the first of an input or not (`trees`), show all that a step of lists of
+such sizes can ever see.
 """
 
 from collections.abc import Iterator
@@ -64,7 +65,10 @@ def stays(line: Line) -> bool:
 
     `first` counts back from the end of the longest list of an input, and so leaves it.
     """
-    own = line.segment in ("operators", "items", "values") and (line.follows[0], line.offset[0]) == ("row", 0)
+    own = line.segment in ("operators", "items", "values") and (line.follows[:1], line.offset[:1]) == (
+        ("row",),
+        (0,),
+    )
     return line.step == "values" and own and set(line.follows[1:]) <= {"none", "place", "2place"}
 
 

@@ -31,9 +31,7 @@ SETTLED = 12  # widths in a row without a new arrangement, after which none is e
 
 # A name and a place, of an operand or the output; `DIGIT` and −1; or of a structural token `CONSTANT` and its id.
 Token = tuple[str, int]
-Windows = dict[
-    Token, torch.Tensor
-]  # the digit at each token, each [windows]; operators of lists are behind digits
+Windows = dict[Token, torch.Tensor]  # the digit at each token, each [windows]; operators follow the digits
 # Steps that are the same function of the same windows: their node, the token that they write, what makes the windows,
 # and what makes, of some windows, whole inputs that show them: batches, each with the step.
 Case = tuple["Node", Token, Callable[[], Windows], Callable[[Windows], list[tuple[Batch, int]]]]
