@@ -65,9 +65,10 @@ def stays(line: Line) -> bool:
 
     `first` counts back from the end of the longest list of an input, and so leaves it.
     """
-    own = line.segment in ("operators", "items", "values") and (line.follows[:1], line.offset[:1]) == (
-        ("row",),
-        (0,),
+    own = (
+        line.segment in ("operators", "items", "values")
+        and line.follows[:1] == ("row",)
+        and line.offset[:1] == (0,)
     )
     return line.step == "values" and own and set(line.follows[1:]) <= {"none", "place", "2place"}
 
