@@ -326,6 +326,7 @@ def sweep_command(
 def why_command(
     tasks: Tasks = WHY_TASKS,
     seeds: Annotated[str, Option(help="Seeds, likewise.")] = "70 71 72",
+    only: Annotated[list[str] | None, Option(help="A variant; may be given again. Without it, all.")] = None,
     preset: Preset = "laptop",
     runs: Runs = RUNS,
     reports: Reports = COMMITTED,
@@ -333,7 +334,8 @@ def why_command(
     """Undo each choice of the rule, retrain, and write what comes of it into results/why.csv of reports."""
     torch.set_num_threads(1)
     for task, seed in product(_names(tasks), _numbers(seeds, least=0)):
-        why.measure(fit(experiment(task, "abc", preset, seed), runs, "cpu"), reports / "results" / "why.csv")
+        run = fit(experiment(task, "abc", preset, seed), runs, "cpu")
+        why.measure(run, reports / "results" / "why.csv", only=only or ())
 
 
 @app.command("certify")

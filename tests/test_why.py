@@ -1,4 +1,5 @@
 import pandas as pd
+import pytest
 import torch
 
 from abcnb.lines.calibration import calibrate_attention, lines_of_heads
@@ -22,6 +23,8 @@ def test_each_choice_is_undone(abc_run):
     own = found["own heads"][0].cross_biases
     assert len(own) == 2 and max(bias.most for bias in own) > 1
     assert found["places modulo 3"][1].position == "cyclic-columns"
+    near = found["nearest lines"][0].cross_biases[0].lines
+    assert sorted(map(str, near)) == ["a[place+1]", "a[place-1]", "a[place-2]", "a[place]"]
 
 
 def test_a_row_without_a_line():
@@ -37,6 +40,10 @@ def test_a_row_without_a_line():
 def test_rows_come_one_variant_at_a_time_and_are_not_measured_again(tmp_path, monkeypatch):
     run = fit(experiment("successor", "abc", "smoke"), tmp_path, "cpu", progress=False)
     csv, tests = tmp_path / "why.csv", (("random", 3, 20),)
+    why.measure(run, csv, tests, only=["rule"])
+    assert set(why.read(csv)["variant"]) == {"rule"}
+    with pytest.raises(ValueError, match=r"expected variants among rule, last layer, .*, got 'rules'"):
+        why.measure(run, csv, tests, only=["rules"])
     why.measure(run, csv, tests)
     table = why.read(csv)
     assert set(table["variant"]) == set(why.variants(run)) and (table["samples"] == 20).all()

@@ -4,7 +4,7 @@
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from abcnb import pipeline
 from abcnb.lines.biases import Biases
 from abcnb.lines.calibration import AveragedAttention, Pick, Sought, calibrate_attention, lines_of_heads
 from abcnb.lines.coordinates import Columns, Stream
-from abcnb.lines.line import Line, LineBias, parted
+from abcnb.lines.line import FOLLOWS, Follows, Line, LineBias, parted
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.model.configs import ModelConfig
 from abcnb.study import results
@@ -53,6 +53,17 @@ def above_the_mean(kappa: float) -> Pick:
         return sought.strongest(weights, float(kappa * shares.std(correction=0) + shares.mean()))
 
     return pick
+
+
+def nearest(sought: Sought, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
+    """No calibration: whatever attention says, the lines that move with the step, the nearest strongest."""
+    inside = [cells < of_shape.numel() for cells, of_shape in zip(sought.cells, weights, strict=True)]
+    kept = []
+    for line, somewhere in zip(sought.lines, torch.cat(inside, 1).any(1), strict=True):
+        ways = [FOLLOWS[follows] for follows in line.follows]
+        if somewhere and ways and all(way == Follows(way.counter or "none", 1, False) for way in ways):
+            kept.append((line, 1 / (1 + sum(map(abs, line.offset)))))
+    return kept
 
 
 class OwnToken(LineBias):
@@ -97,7 +108,7 @@ def variants(run: Run) -> dict[str, tuple[Biases, ModelConfig]]:
     asked = {"rule": (attention, tau, None), "last layer": (last, tau, None)}
     asked |= {f"τ {other:g}": (attention, other, None) for other in TAUS}
     asked |= {f"κσ + μ, κ {kappa:g}": (attention, tau, above_the_mean(kappa)) for kappa in KAPPAS}
-    asked |= {"without zeros": (attention, tau, without_zeros)}
+    asked |= {"without zeros": (attention, tau, without_zeros), "nearest lines": (attention, tau, nearest)}
     found = {}
     for name, arguments in asked.items():
         with contextlib.suppress(ValueError):  # no line at all
@@ -113,14 +124,24 @@ def variants(run: Run) -> dict[str, tuple[Biases, ModelConfig]]:
     return made
 
 
-def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = ()) -> None:
+def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = (), only: Collection[str] = ()) -> None:
     """Retrain and test the variants of a run of `abc` that the CSV lacks, each recorded as it comes.
 
-    `tests` are (test set, length, samples); those of its task where there are none.
+    Args:
+        run, csv: the run, and the file that rows go into.
+        tests: (test set, length, samples); those of its task where there are none.
+        only: names of variants; all where there are none.
+
+    Raises:
+        ValueError: a variant that there is not.
     """
-    e, data = run.experiment, run.experiment.data()
+    e, data, made = run.experiment, run.experiment.data(), variants(run)
     tests = tests or (IN_ROWS if e.get_task().in_rows else TESTS)
-    for name, (biases, model) in variants(run).items():
+    if unknown := [name for name in only if name not in made]:
+        raise ValueError(f"expected variants among {', '.join(made)}, got {unknown[0]!r}")
+    for name, (biases, model) in made.items():
+        if only and name not in only:
+            continue
         mine = read(csv).query("task == @e.task and seed == @e.seed and variant == @name")
         known = set(zip(mine["test_set"], mine["length"], strict=True))
         if not (lacking := [test for test in tests if test[:2] not in known]):
