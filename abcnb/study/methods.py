@@ -66,11 +66,11 @@ class Method:
 METHODS = {
     "vanilla": Method("sinusoidal positions", "sinusoidal", "sinusoidal", "sinusoidal"),
     "nope": Method("no positions", "none", "none", "none"),
-    "alibi": Method("ALiBi in self-attention, no positions", "none", "none", "none", "alibi"),
+    "alibi": Method("ALiBi (Press et al. 2022) in self-attention, no positions", "none", "none", "none", "alibi"),
     "alibi-cross": Method("ALiBi in self- and cross-attention, no positions", "none", bias="alibi-cross"),
-    "rope": Method("rotary positions", "rotary", "rotary", "rotary"),
-    "rpe": Method("Shaw's relative positions in self- and cross-attention", "relative"),
-    "rpe-self": Method("Shaw's relative positions in self-attention", "relative-self"),
+    "rope": Method("rotary positions (Su et al. 2021)", "rotary", "rotary", "rotary"),
+    "rpe": Method("relative positions (Shaw et al. 2018) in self- and cross-attention", "relative"),
+    "rpe-self": Method("the same in self-attention alone", "relative-self"),
     "abs-sinusoidal": Method("the paper's ABS, w=1, sinusoidal positions (+ w=1)", "sinusoidal", bias="window"),
     "abs-cpi": Method("the paper's ABS, w=1, CPI T=3 (+ T=3)", "cyclic-columns", bias="window"),
     "abs-nope": Method("the paper's ABS, w=1, no positions (NoPE + w=1)", "none", bias="window"),
@@ -78,22 +78,29 @@ METHODS = {
     "abc-paper": Method("the paper's ABC, Algorithm 1, operands padded to 61 digits", "none", bias="algorithm1"),
     "abc-columns": Method("ABC over matrix columns, operands padded to 61 digits", "none", bias="columns"),
     "abc": Method("ABC: lines found in the attention of Vanilla", "none", "none", "kinds", "calibrated"),
-    "learned": Method("a learned vector for each position", "learned"),
-    "randomized": Method("randomized positions: sinusoidal at sorted random positions", "randomized"),
-    "rope-pi": Method("rotary positions, interpolated to the training width (no fine-tuning)", "rotary"),
-    "t5": Method("T5's bucketed relative bias", "t5", "t5", "t5"),
-    "kerple": Method("KERPLE's logarithmic bias in self- and cross-attention", "kerple"),
-    "fire": Method("FIRE's bias", "fire", "fire", "fire"),
+    "learned": Method("a learned vector for each position (Gehring et al. 2017)", "learned"),
+    "randomized": Method(
+        "randomized positions (Ruoss et al. 2023): sinusoidal at sorted random positions", "randomized"
+    ),
+    "rope-pi": Method(
+        "rotary positions, interpolated to the training width (Chen et al. 2023; no fine-tuning)", "rotary"
+    ),
+    "t5": Method("T5's bucketed relative bias (Raffel et al. 2020)", "t5", "t5", "t5"),
+    "kerple": Method("KERPLE's logarithmic bias (Chi et al. 2022) in self- and cross-attention", "kerple"),
+    "fire": Method("FIRE's bias (Li et al. 2024)", "fire", "fire", "fire"),
     "abacus": Method(
-        "Abacus embeddings: a digit's place in its number, from a random offset", "abacus", "abacus", "abacus"
+        "Abacus embeddings (McLeish et al. 2024): a digit's place in its number, from a random offset",
+        "abacus",
+        "abacus",
+        "abacus",
     ),
     "coupled": Method(
-        "position coupling: one index for the tokens of a place, in rows one for those of a row as well",
+        "position coupling (Cho et al. 2024): one index for the tokens of a place, in rows one of a row as well",
         "coupled",
         "coupled",
         "coupled-rows",
     ),
-    "lora": Method("LoRA on W_Q, W_K of the frozen Vanilla model", "sinusoidal", adapts=True),
+    "lora": Method("LoRA (Hu et al. 2022) on W_Q, W_K of the frozen Vanilla model", "sinusoidal", adapts=True),
     "lora-long": Method("LoRA, trained on lengths of 1 to 12 digits", "sinusoidal", adapts=True),
 }
 
