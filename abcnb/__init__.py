@@ -1,17 +1,18 @@
 """abcnb: small Transformers that learn arithmetic and generalize in length.
 
 The idea is four functions (`pipeline`): interpolate, calibrate, retrain, evaluate. Rooms below it are the core, each
-knowing those before it alone: `machine`, `lines`, `tasks`, `model`. Beside it stand `rivals` (position schemes of other
-papers), `yours` (lines in other models) and `proof` (right at every length), above it `study` (what was run), `show`
-(what is seen) and `bench`.
+knowing those before it alone: `machine`, `lines`, `tasks`, `model`. Beside it stand `rivals` (other papers' position
+schemes, LoRA), `other_tasks` (of benchmarks), `yours` (lines in other models) and `proof` (right at every length), above it
+`study` (what was run), `show` (what is seen) and `bench`.
 """
 
 from typing import TYPE_CHECKING
 
-from abcnb import rivals  # noqa: F401  it registers position schemes
-from abcnb.tasks import chomsky, four_in_one, further, huang, nested  # noqa: F401  they register tasks, in this order
+# isort: off
+from abcnb.tasks import arithmetic, rows, four_in_one, nested  # noqa: F401  they register tasks, in this order
+from abcnb import other_tasks, rivals  # noqa: F401  they register further tasks, and position schemes
 
-# isort: split
+# isort: on
 from abcnb.lines.calibration import Calibration
 from abcnb.lines.line import Line, LineBias, windows
 from abcnb.model.configs import ModelConfig, TrainingConfig

@@ -13,7 +13,7 @@ The same for every task. `TrainingData("addition", one_stream=True)` is for deco
 Source: paper, section 4 and appendix D (ABC), appendix C.4 (ABS).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -25,9 +25,7 @@ from abcnb.model import evaluation
 from abcnb.model.attention import average_attention
 from abcnb.model.configs import ModelConfig
 from abcnb.model.evaluation import Score
-from abcnb.model.lora import LoRAConfig, add_adapters, is_adapted
-from abcnb.model.memory import check_model, check_training
-from abcnb.model.training import TrainingConfig, train
+from abcnb.model.training import TrainingConfig, check_model, check_training, train
 from abcnb.model.transformer import Transformer
 from abcnb.tasks.task import Task
 from abcnb.tasks.training_data import TrainingData, generator_for
@@ -62,12 +60,11 @@ def new_model(
     config: ModelConfig,
     seed: int,
     biases: Biases = NO_BIASES,
-    adapted: dict[str, torch.Tensor] | None = None,
-    lora: LoRAConfig | None = None,
+    change: Callable[[Transformer], None] | None = None,
 ) -> Transformer:
     """A freshly initialized model, the same for the same seed; the global generator is left as it was.
 
-    `adapted` are the weights of a trained model, which are frozen and get adapters by `lora`.
+    `change` is called with it at the end, and may draw what else it needs.
 
     Raises:
         ValueError: task, architecture and biases do not go together, or the model does not fit into memory.
@@ -79,10 +76,8 @@ def new_model(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = Transformer(config, vocabulary, *biases)
-        if adapted:
-            model.load_state_dict(adapted)
-        if lora:
-            add_adapters(model, lora)
+        if change:
+            change(model)
         return model
 
 
@@ -101,7 +96,7 @@ def check_data(data: TrainingData, model: Transformer | None = None) -> None:
         )
 
 
-def _trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
+def trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
     """Train a new model on `data.device`; `watch` as of `training.train`."""
     check_training(model.config, model.head.out_features, training.batch_size, data.stream.rows, data.device)
     model = model.to(data.device)
@@ -132,7 +127,7 @@ def interpolate(
     check_data(data)
     config = model or plain_model(data)
     biases = own_token_first(config.decoder_layers) if data.task.first_layer_apart else NO_BIASES
-    return _trained(new_model(data.task, config, seed, biases), data.for_plain, training, seed, **watch)
+    return trained(new_model(data.task, config, seed, biases), data.for_plain, training, seed, **watch)
 
 
 def attention_of(
@@ -145,9 +140,9 @@ def attention_of(
     Source: paper, appendix D, step 1.
     """
     check_data(data, model)
-    trained, generator = data.for_plain, generator_for("calibration", seed, data.device)
+    drawn, generator = data.for_plain, generator_for("calibration", seed, data.device)
     size = CALIBRATION_SAMPLES // CALIBRATION_BATCHES
-    batches = (trained.train(size, generator) for _ in range(CALIBRATION_BATCHES))
+    batches = (drawn.train(size, generator) for _ in range(CALIBRATION_BATCHES))
     return average_attention(model, batches, what)
 
 
@@ -200,35 +195,7 @@ def retrain(
     check_data(data)
     config = model or model_with_lines(data)
     biases = biases_of(lines, data, config.heads)
-    return _trained(new_model(data.task, config, seed, biases), data, training, seed, **watch)
-
-
-def adapt(
-    data: TrainingData,
-    plain: Transformer,
-    lora: LoRAConfig,
-    training: TrainingConfig = TRAINING,
-    seed: int = 0,
-    **watch,
-) -> Transformer:
-    """A new model: a trained one, which stays as it is, frozen, with adapters that are trained on its queries and keys.
-
-    `training`, `seed` and `watch` are as of `interpolate`.
-
-    Raises:
-        ValueError: data of another task than the model's, a model that has adapters, or one whose heads have one line
-            each, where queries and keys decide nothing.
-    """
-    check_data(data, plain)
-    if is_adapted(plain):
-        raise ValueError("expected a model without adapters, got one that has them")
-    if plain.gathers:
-        raise ValueError(
-            "expected a model whose attention has a choice to adapt, got one with a single line a head"
-        )
-    biases = Biases(plain.self_biases, plain.cross_biases)
-    model = new_model(data.task, plain.config, seed, biases, plain.state_dict(), lora)
-    return _trained(model, data, training, seed, **watch)
+    return trained(new_model(data.task, config, seed, biases), data, training, seed, **watch)
 
 
 def evaluate(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.tasks.further import MORE
+from abcnb.other_tasks.further import MORE
 from abcnb.tasks.task import get_task
 from abcnb.tasks.tokens import decode
 

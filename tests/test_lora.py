@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from abcnb.model.configs import ModelConfig
-from abcnb.model.lora import LoRAConfig, LowRankLinear, add_adapters
 from abcnb.model.transformer import Transformer
+from abcnb.rivals.lora import LoRAConfig, LowRankLinear, add_adapters
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run

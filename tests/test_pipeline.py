@@ -10,7 +10,8 @@ import abcnb
 from abcnb import pipeline
 from abcnb.lines.biases import NO_BIASES
 from abcnb.model import evaluation
-from abcnb.model.configs import LoRAConfig, TrainingConfig
+from abcnb.model.configs import TrainingConfig
+from abcnb.rivals.lora import LoRAConfig, adapt, new_adapted
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.tasks.arithmetic import Successor
@@ -64,7 +65,7 @@ def test_adapt_trains_the_adapters_of_the_run_and_leaves_the_plain_model_as_it_w
     run = fit(e, tmp_path, "cpu", progress=False)
     base = fit(e.interpolation, tmp_path, "cpu", progress=False).model()
     before = {name: value.clone() for name, value in base.state_dict().items()}
-    adapted = pipeline.adapt(e.data(), base, e.lora, e.training, e.seed, progress=False)
+    adapted = adapt(e.data(), base, e.lora, e.training, e.seed, progress=False)
     assert same(adapted, run.model())
     assert all(torch.equal(value, before[name]) for name, value in base.state_dict().items())
     assert all(parameter.requires_grad for parameter in base.parameters())
@@ -114,18 +115,18 @@ def test_a_new_model_is_the_same_for_the_same_seed_and_leaves_the_generator_alon
 
 def test_what_is_adapted_keeps_its_weights_and_starts_as_it_was(plain):
     task, (batch,) = VANILLA.get_task(), VANILLA.data().validation(4, torch.Generator().manual_seed(0))
-    model = pipeline.new_model(task, VANILLA.model, 7, NO_BIASES, plain.state_dict(), LoRAConfig(2)).eval()
+    model = new_adapted(task, VANILLA.model, 7, LoRAConfig(2), plain.state_dict()).eval()
     torch.testing.assert_close(model(batch), plain(batch))
     trained = [name for name, value in model.named_parameters() if value.requires_grad]
     assert trained and all(name.endswith((".up", ".down")) for name in trained)
 
 
 def test_where_queries_and_keys_decide_nothing_there_is_nothing_to_adapt(plain, parity_run):
-    adapted = pipeline.adapt(VANILLA.data(), plain, LoRAConfig(2), TINY, progress=False)
+    adapted = adapt(VANILLA.data(), plain, LoRAConfig(2), TINY, progress=False)
     with pytest.raises(ValueError, match="expected a model without adapters"):
-        pipeline.adapt(VANILLA.data(), adapted, LoRAConfig(2), TINY, progress=False)
+        adapt(VANILLA.data(), adapted, LoRAConfig(2), TINY, progress=False)
     with pytest.raises(ValueError, match="expected a model whose attention has a choice to adapt"):
-        pipeline.adapt(parity_run.experiment.data(), parity_run.model(), LoRAConfig(2), TINY, progress=False)
+        adapt(parity_run.experiment.data(), parity_run.model(), LoRAConfig(2), TINY, progress=False)
 
 
 def test_attention_is_averaged_over_4096_training_samples(plain, monkeypatch):

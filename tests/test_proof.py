@@ -22,9 +22,8 @@ from abcnb.proof.pruning import prune
 from abcnb.proof.windows import OUTPUT, arranged, arrangements, heads_by_line, nodes, windows_of
 from abcnb.study import certificates
 from abcnb.study.runs import load_run
-from abcnb.tasks.machines import Machine
 from abcnb.tasks.nested import random_shape
-from abcnb.tasks.task import get_task
+from abcnb.tasks.task import Machine, get_task
 from abcnb.tasks.tokens import IDS
 from tests.independent_proof import least_lead
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from abcnb.lines.coordinates import Columns
-from abcnb.model.configs import LoRAConfig, ModelConfig
-from abcnb.model.lora import add_adapters
+from abcnb.model.configs import ModelConfig
 from abcnb.model.transformer import Transformer
 from abcnb.rivals.distances import ALiBi, T5Bias
+from abcnb.rivals.lora import LoRAConfig, add_adapters
 from abcnb.rivals.rotary import rotate
 from abcnb.tasks.task import get_task
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from abcnb import TrainingData, calibrate, evaluate, interpolate, retrain
 from abcnb.model import evaluation
+from abcnb.other_tasks.chomsky import CHOMSKY
+from abcnb.other_tasks.huang import HUANG
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment, has
 from abcnb.study.other_tasks import IN_RANGES
-from abcnb.tasks.chomsky import CHOMSKY
-from abcnb.tasks.huang import HUANG
 from abcnb.tasks.strings import LONGEST, StringTask
 from abcnb.tasks.task import FURTHER, TASKS, get_task, register
 from abcnb.tasks.tokens import decode

@@ -1,4 +1,4 @@
-"""Configurations: of a model, of its training, of adapters. Frozen, and checked when they are made."""
+"""Configurations of a model and of its training. Frozen, and checked when they are made."""
 
 import inspect
 from dataclasses import dataclass, fields
@@ -125,14 +125,3 @@ class TrainingConfig:
         check_among(self, precision=("auto", "fp32", "bf16"))
         if not 0 < self.learning_rate < 1 or self.clip <= 0:
             raise ValueError(f"expected a learning rate in (0, 1) and a positive clip, got {self}")
-
-
-@dataclass(frozen=True)
-class LoRAConfig:
-    """The adapters' rank r, at least 1."""
-
-    rank: int = 8
-
-    def __post_init__(self):
-        check_types(self)
-        check_least(self, rank=1)

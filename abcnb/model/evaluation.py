@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from abcnb.machine.devices import bar, telling
+from abcnb.machine.devices import CPU, bar, check_memory, telling
 from abcnb.model.decoding import predictions_in_chunks, why_not_along_lines
-from abcnb.model.memory import check_dense, check_test
 from abcnb.model.transformer import Transformer
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Batch, Task
@@ -73,25 +72,25 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 
     (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
     """
-    _check_proportion(successes, trials)
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
     p, n, z = successes / trials, trials, 1.959964
     centre = p + z * z / (2 * n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return max(0.0, (centre - half) / (1 + z * z / n)), min(1.0, (centre + half) / (1 + z * z / n))
 
 
-def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The exact 95% interval of a proportion, for few trials, such as seeds (Clopper and Pearson 1934)."""
-    from scipy.stats import binomtest  # here, since it takes a while to load
-
-    _check_proportion(successes, trials)
-    low, high = binomtest(successes, trials).proportion_ci(method="exact")
-    return float(low), float(high)
+def check_test(samples: int, digits: float, operands: int) -> None:
+    """Refuse a test set that does not fit: all digits thrice while distinct samples are sought, and, of a sample that
+    is evaluated, its source, target, decoder input and layout; so much at the very least."""
+    needed = 8 * digits * operands * (3 * samples + 4)
+    check_memory(needed, f"a test of {samples:,} samples of {digits:,.0f} digits", "ask for fewer or shorter ones")
 
 
-def _check_proportion(successes: int, trials: int) -> None:
-    if not 0 <= successes <= trials or trials < 1:
-        raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
+def check_dense(rows: float, device: torch.device = CPU) -> None:
+    """Refuse attention over all pairs of tokens that does not fit; models without lines need it, and its mask."""
+    advice = "ask for shorter inputs, or a model with lines"
+    check_memory(4 * rows**2, f"attention over {rows:,.0f} tokens", advice, device)
 
 
 # Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.

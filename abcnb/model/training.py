@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
+from abcnb.machine.devices import check_memory
 from abcnb.model.checkpoint import Checkpoint, Progress
-from abcnb.model.configs import TrainingConfig
+from abcnb.model.configs import ModelConfig, TrainingConfig
 from abcnb.model.evaluation import wrong_tokens
 from abcnb.model.transformer import Transformer
 from abcnb.tasks.task import Batch
@@ -24,6 +25,32 @@ from abcnb.tasks.training_data import TrainingData, generator_for
 CHECKPOINT = "checkpoint.safetensors"
 CHECKPOINT_SECONDS = 60.0
 TELL_SECONDS = 0.25
+# Bytes of a number, and of a trained weight: itself, its gradient and the two moments of AdamW.
+PER_FLOAT, PER_WEIGHT = 4, 16
+
+
+def parameters(config: ModelConfig, vocabulary: int) -> int:
+    """Weights of a model's layers, embedding and head, without norms, biases and positions."""
+    attention, feed_forward = 4 * config.d_model**2, 2 * config.d_model * config.d_ff
+    attentions = 1 if config.architecture == "decoder-only" else 2
+    decoder = config.decoder_layers * (attentions * attention + feed_forward)
+    return decoder + config.encoder_layers * (attention + feed_forward) + 2 * vocabulary * config.d_model
+
+
+def check_model(config: ModelConfig, vocabulary: int) -> None:
+    """Refuse a model whose weights do not fit."""
+    needed = PER_FLOAT * parameters(config, vocabulary)
+    sizes = f"{config.decoder_layers:,} layers of d_model {config.d_model:,} and d_ff {config.d_ff:,}"
+    check_memory(needed, f"a model of {sizes}", "take smaller ones")
+
+
+def check_training(config: ModelConfig, vocabulary: int, batch: int, rows: int, device: torch.device) -> None:
+    """Refuse a training step, on so many samples of so many output tokens, that does not fit at the very least."""
+    # Inputs of the layer's products: of the query, key and value, of the output, of both halves of the feed-forward.
+    activations = batch * rows * config.decoder_layers * (3 * config.d_model + config.d_ff)
+    needed = PER_WEIGHT * parameters(config, vocabulary) + PER_FLOAT * activations
+    what = f"a training step on {batch:,} samples of {rows:,} tokens"
+    check_memory(needed, what, "take a smaller training.batch_size, width or model", device)
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:

@@ -6,7 +6,7 @@ each head of cross-attention. So a step is a function of finitely many tokens, i
 
 Steps of inputs of any length whose nodes are equal, up to how many places lie between their tokens, are the same
 function of the same windows: one `Arrangement`. Which windows there are follows from the task's machine
-(`tasks.machines`), given that all outputs before the step are right.
+(`Task.machine`), given that all outputs before the step are right.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Position schemes of other papers. The core knows none of them: importing this room adds them to `SCHEMES`."""
+"""What other papers do instead: position schemes, which importing this room adds to `SCHEMES`, and LoRA."""
 
 from abcnb.model.positions import SCHEMES
 from abcnb.rivals.distances import T5, Fire, Kerple, Relative, RelativeSelf

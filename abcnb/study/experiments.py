@@ -13,7 +13,8 @@ from abcnb.lines.calibration import TAU, AveragedAttention
 from abcnb.lines.coordinates import Stream, in_one
 from abcnb.lines.line import check_window
 from abcnb.machine.checks import check_types
-from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
+from abcnb.model.configs import ModelConfig, TrainingConfig
+from abcnb.rivals.lora import LoRAConfig
 from abcnb.tasks.task import Task, get_task
 from abcnb.tasks.training_data import WIDEST, TrainingData
 

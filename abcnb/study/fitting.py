@@ -19,6 +19,7 @@ from abcnb.lines.calibration import calibrate_attention
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.training import CHECKPOINT
+from abcnb.rivals.lora import adapt
 from abcnb.study import runs as run_files
 from abcnb.study.experiments import FOUND, Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
@@ -72,7 +73,7 @@ def fit(
         watch = {"folder": folder, "owner": experiment.digest, "label": label, "progress": progress}
         watch |= {"on_step": _steps_since(listener), "training": experiment.training, "seed": experiment.seed}
         if experiment.lora:
-            model = pipeline.adapt(experiment.data(where), base.model(), experiment.lora, **watch)
+            model = adapt(experiment.data(where), base.model(), experiment.lora, **watch)
         else:
             model = pipeline.retrain(experiment.data(where), run.biases(), experiment.model, **watch)
         weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 
 from abcnb.lines.algorithm1 import Algorithm1Config
-from abcnb.model.configs import LoRAConfig, ModelConfig, TrainingConfig
+from abcnb.model.configs import ModelConfig, TrainingConfig
 from abcnb.pipeline import HEADS_WITH_LINES, PLAIN, RETRAINING
+from abcnb.rivals.lora import LoRAConfig
 from abcnb.study.experiments import FOUND, RULE, Experiment, WindowConfig
 from abcnb.study.settings import differences, sets_both, values
 from abcnb.tasks.numbers import LONG_FACTOR

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from abcnb.other_tasks.chomsky import CHOMSKY
+from abcnb.other_tasks.huang import RANGE
 from abcnb.study import results, views
 from abcnb.study.tables import markdown, ranges
 from abcnb.study.trial import FACTORS
-from abcnb.tasks.chomsky import CHOMSKY
-from abcnb.tasks.huang import RANGE
 from abcnb.tasks.strings import LONGEST
 from abcnb.tasks.task import FURTHER, Task
 

@@ -32,10 +32,10 @@ from abcnb.lines.line import LineBias, by_hand, windows
 from abcnb.machine.files import write_atomically
 from abcnb.model.checkpoint import is_record
 from abcnb.model.configs import SCHEMES
-from abcnb.model.evaluation import Score, check_request
-from abcnb.model.memory import check_dense
+from abcnb.model.evaluation import Score, check_dense, check_request
 from abcnb.model.transformer import Transformer
 from abcnb.rivals.distances import ALiBi
+from abcnb.rivals.lora import new_adapted
 from abcnb.study.experiments import FOUND, LINES, Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 
@@ -49,7 +49,9 @@ CROSS_DISTANCE_OF = {"alibi-cross": "left", "alibi-places": "places"}
 
 def new_model(e: Experiment, biases: Biases, adapted: dict | None = None) -> Transformer:
     """A freshly initialized model of an experiment. `adapted`: the weights that LoRA freezes."""
-    return pipeline.new_model(e.get_task(), e.model, e.seed, biases, adapted, e.lora)
+    if e.lora:
+        return new_adapted(e.get_task(), e.model, e.seed, e.lora, adapted, biases)
+    return pipeline.new_model(e.get_task(), e.model, e.seed, biases)
 
 
 def written_biases(e: Experiment) -> Biases:

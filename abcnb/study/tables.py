@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from abcnb.model.evaluation import exact_interval, percent
+from abcnb.model.evaluation import percent
 from abcnb.study import views
 from abcnb.study.fingerprint import older
 from abcnb.study.methods import architecture_of
@@ -161,7 +161,7 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
         row = {"task": task, "method": method}
         for test_set in (name for name in views.TITLES if name in set(at["test_set"])):
             complete = group["complete"][group["test_set"] == test_set]
-            bounds = exact_interval(int(complete.sum()), len(complete)) if len(complete) else ()
+            bounds = _exact_interval(complete) if len(complete) else ()
             low_high = " to ".join(f"{100 * bound:.1f}".removesuffix(".0") for bound in bounds)
             cell = f"{complete.sum()} of {len(complete)} ({low_high})" if bounds else "not run"
             row[views.TITLES[test_set]] = cell
@@ -173,6 +173,12 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
                 row[title] = "100 in each" if exact.min() == 100 else f"{kind}: {percent(exact.min())}"
         rows.append(row)
     return pd.DataFrame(rows).fillna("not known")
+
+
+def _exact_interval(complete: pd.Series) -> tuple[float, float]:
+    from scipy.stats import binomtest  # here, since it takes a while to load
+
+    return binomtest(int(complete.sum()), len(complete)).proportion_ci(method="exact")
 
 
 def reproduction(table: pd.DataFrame) -> pd.DataFrame:

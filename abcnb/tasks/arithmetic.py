@@ -3,15 +3,47 @@
 Source: paper, section 2; version 002, section 3.1 (Parity's scratchpad) and appendix C (ListOps).
 """
 
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 
 import torch
 
 from abcnb.lines.coordinates import Segment, Stream, of_number, written_before
 from abcnb.tasks.digits import Operands, propagate_carries
-from abcnb.tasks.machines import Machine, carrying, running, times_a_digit
-from abcnb.tasks.task import Task, register
+from abcnb.tasks.task import Machine, Task, register
 from abcnb.tasks.tokens import tokens_of
+
+
+def carrying(base: int, total: Callable[..., torch.Tensor], first: int = 0) -> Machine:
+    """Sums of one place, `total` without the carry into it, that carry 0 or 1 into the next."""
+
+    def step(carry: torch.Tensor, *digits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        whole = total(*digits) + carry
+        return whole % base, whole // base
+
+    return Machine(2, (first,), (0,), step)
+
+
+def times_a_digit(base: int) -> Machine:
+    """Multiplication by a digit, which the state holds beside the carry: digit · base + carry."""
+
+    def step(state: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        digit, carry = state // base, state % base
+        whole = a * digit + carry
+        return whole % base, digit * base + whole // base
+
+    whole = tuple(range(0, base * base, base))
+    return Machine(base * base, whole, whole, step, lambda state: state // base)
+
+
+def running(base: int, joined: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], first: int = 0) -> Machine:
+    """A reduction whose running value is written at each place."""
+
+    def step(value: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        value = joined(value, a)
+        return value, value
+
+    return Machine(base, (first,), tuple(range(base)), step)
 
 
 class Successor(Task):

@@ -9,15 +9,16 @@ Digits are held units first, shape [batch, width], so that column p is place p.
 Source: paper, section 2 (tasks), appendix B (numbers, lengths).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 from abcnb.lines.coordinates import Stream, of_number, written_before
 from abcnb.tasks.digits import Operands, digits_of, length_of
-from abcnb.tasks.machines import Machine
 from abcnb.tasks.numbers import LARGEST, Sampler, smallest_width
 from abcnb.tasks.own import in_file, is_in_a_file
 from abcnb.tasks.testsets import TEST_SETS
@@ -36,6 +37,22 @@ class Batch:
     def decoder_input(self) -> torch.Tensor:
         """[batch, rows], the target shifted right behind the start token."""
         return F.pad(self.target[:, :-1], (1, 0), value=START_ID)
+
+
+Step = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+
+class Machine(NamedTuple):
+    """A task at one place, from the units on: it reads a digit of each operand, writes one and hands a state on.
+
+    The state is a carry, a running parity. So a task is said at every length, where a label is made for one.
+    """
+
+    states: int  # how many there are, counted from 0
+    starts: tuple[int, ...]  # those before the units
+    ends: tuple[int, ...]  # those after the last place; others do not fit into the operands' width
+    step: Step  # (state, digit of each operand) to (digit written, next state), on tensors of any shape
+    shown: Callable[[torch.Tensor], torch.Tensor] | None = None  # by state, a one-digit second operand
 
 
 class Task:

@@ -13,8 +13,9 @@ without brackets have their length.
 import torch
 import torch.nn.functional as F
 
-from abcnb.tasks import arithmetic, cells
-from abcnb.tasks.cells import MODULUS
+from abcnb.other_tasks import cells
+from abcnb.other_tasks.cells import MODULUS
+from abcnb.tasks import arithmetic
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.rows import Multiplication
 from abcnb.tasks.strings import LONGEST, StringTask, integers

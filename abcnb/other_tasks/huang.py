@@ -10,9 +10,9 @@ published code for how inputs are drawn.
 
 import torch
 
-from abcnb.tasks.chomsky import BinaryAddition, ParityCheck
+from abcnb.other_tasks.chomsky import BinaryAddition, ParityCheck
+from abcnb.other_tasks.further import Copy
 from abcnb.tasks.digits import Operands
-from abcnb.tasks.further import Copy
 from abcnb.tasks.strings import integers
 from abcnb.tasks.task import FURTHER, register
 
