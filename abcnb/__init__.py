@@ -2,8 +2,8 @@
 
 The idea is four functions (`pipeline`): interpolate, calibrate, retrain, evaluate. Rooms below it are the core, each
 knowing those before it alone: `machine`, `lines`, `tasks`, `model`. Beside it stand `rivals` (other papers' position
-schemes, LoRA), `other_tasks` (of benchmarks), `yours` (lines in other models) and `proof` (right at every length), above it
-`study` (what was run), `show` (what is seen) and `bench`.
+schemes, LoRA), `other_tasks` (of benchmarks), `yours` (lines in other models) and `proof` (right at every length),
+above it `study` (what was run), `show` (what is seen) and `bench`.
 """
 
 from typing import TYPE_CHECKING
