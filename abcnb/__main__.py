@@ -365,7 +365,7 @@ def certify_command(
         row, told = certificates.certified(run, pruned)
         print(told, flush=True)
         if record:
-            results.record(reports / "results" / "certificates.csv", [row], results.CERTIFICATES)
+            results.record(reports / "results" / "certificates.csv", [row])
         failures += told.splitlines()[:1] if row["outcome"] != results.CORRECT else []
     _end(failures)
 
@@ -379,7 +379,7 @@ def table_command(
     table = results.read(reports / "results" / "accuracy.csv")
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
-    proved = certificates.read(reports)
+    proved = results.read(reports / "results" / "certificates.csv")
     made = {readme: tables.overview(table, proved), reports / "tables.md": tables.long_tables(table)}
     made |= {reports / "right_at_every_length.md": tables.markdown(certificates.table(proved))}
     made |= {reports / "other_tasks.md": other_tasks.page(reports)}

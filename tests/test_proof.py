@@ -20,7 +20,7 @@ from abcnb.proof.certificate import Layers, certify
 from abcnb.proof.inputs import batch_with, inputs_with
 from abcnb.proof.pruning import prune
 from abcnb.proof.windows import OUTPUT, arranged, arrangements, heads_by_line, nodes, windows_of
-from abcnb.study import certificates
+from abcnb.study import certificates, results
 from abcnb.study.runs import load_run
 from abcnb.tasks.nested import random_shape
 from abcnb.tasks.task import Machine, get_task
@@ -120,7 +120,7 @@ def test_a_committed_model_is_right_at_every_length_and_an_independent_script_ag
     found = certify(model, data, progress=False)
     assert found.holds and found.windows == WINDOWS[task] and not found.wrong
     assert found.margin == pytest.approx(least_lead(MODELS / BY_HAND[task], task), abs=1e-3)
-    rows = certificates.read(MODELS.parent)
+    rows = results.read(MODELS.parent / "results" / "certificates.csv")
     (row,) = rows[(rows["run"] == BY_HAND[task]) & (rows["pruned"] == 0)].itertuples()
     assert (row.outcome, row.windows) == ("correct", found.windows)
     assert row.margin == pytest.approx(found.margin, abs=1e-3)
@@ -325,7 +325,7 @@ def test_certify_prunes_records_and_goes_on_after_a_refusal(tmp_path):
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 1 and "refused: expected lines that go through the places one by one" in done.output
     assert CliRunner().invoke(app, ["certify", "76985864133a", "--prune", *command[3:]]).exit_code == 0
-    rows = certificates.read(tmp_path)
+    rows = results.read(tmp_path / "results" / "certificates.csv")
     assert rows["outcome"].str.split(":").str[0].tolist() == ["refused", "correct", "correct"]
     assert rows["pruned"].tolist() == [0, 0, 1] and rows["windows"].tolist()[1] == 12_230
     shown = certificates.table(rows).set_index("method")

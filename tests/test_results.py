@@ -9,7 +9,7 @@ from abcnb.model.evaluation import Score, percent
 from abcnb.study import results, views
 from abcnb.study.methods import experiment, settings_of
 from abcnb.study.published import Choice
-from abcnb.study.results import CERTIFICATES, COLUMNS, SCORES, VALIDATIONS, read, record
+from abcnb.study.results import COLUMNS, SCORES, content_of, read, record
 from abcnb.study.settings import with_settings
 from abcnb.study.sweep import read_sweep
 from abcnb.study.views import score_lines
@@ -55,18 +55,19 @@ def test_what_is_written_is_read_back(tmp_path):
     assert read(file).to_dict("records") == [made_up(), made_up(task="n-by-1")]
 
 
-@pytest.mark.parametrize("content, place", [(SCORES, "length"), (VALIDATIONS, "step")])
-def test_rows_of_a_configuration_that_is_no_longer_go(tmp_path, content, place):
+@pytest.mark.parametrize("name, place", [("any.csv", "length"), ("development-learning.csv", "step")])
+def test_rows_of_a_configuration_that_is_no_longer_go(tmp_path, name, place):
+    file = tmp_path / name
+
     def rows(run, *places):
         values = made_up() | dict.fromkeys(results.LEARNED, 1.0)
         made = [values | {"run": run, place: at} for at in places]
-        return [{key: row[key] for key in content.columns} for row in made]
+        return [{key: row[key] for key in content_of(file).columns} for row in made]
 
-    file = tmp_path / "any.csv"
-    record(file, rows("old", 6, 10, 60), content)
-    record(file, [row | {"seed": 1} for row in rows("old of seed 1", 6)], content)
-    record(file, rows("new", 6), content)
-    table = read(file, content)
+    record(file, rows("old", 6, 10, 60))
+    record(file, [row | {"seed": 1} for row in rows("old of seed 1", 6)])
+    record(file, rows("new", 6))
+    table = read(file)
     assert sorted(zip(table["run"], table["seed"], strict=True)) == [("new", 0), ("old of seed 1", 1)]
 
 
@@ -154,13 +155,11 @@ def test_every_committed_number_can_be_asked_for_by_name_and_by_a_sweep():
         for wanted in read_sweep(spec).wanted:
             asked |= {wanted.digest} | ({wanted.interpolation.digest} if wanted.interpolation else set())
     folder = REPOSITORY / "reports/results"
-    files = {folder / f"{name}.csv": SCORES for name in results.FILES}
-    for scores in tuple(files):
-        files |= results.beside(scores)
-    files |= {folder / "certificates.csv": CERTIFICATES}
+    scores = [folder / f"{name}.csv" for name in results.FILES]
+    files = [*scores, *(file for name in scores for file in results.beside(name)), folder / "certificates.csv"]
     assert {file for file in files if file.exists()} == set(folder.glob("*.csv")) - {folder / "why.csv"}
-    for file, content in files.items():
-        rows = read(file, content)[[*results.NAMES, "run"]].drop_duplicates()
+    for file in files:
+        rows = read(file)[[*results.NAMES, "run"]].drop_duplicates()
         for task, method, preset, seed, settings, run in rows.itertuples(index=False):
             wanted = with_settings(experiment(task, method, preset, seed), settings.split())
             assert (wanted.digest, settings_of(wanted)) == (run, settings)
@@ -252,9 +251,9 @@ def test_the_validations_of_a_run_are_those_of_its_last_training(tmp_path):
     names = {"task": "addition", "method": "vanilla", "preset": "laptop", "seed": 0, "settings": "", "run": "0123"}
     values = {"seconds": 1.0, "loss": 0.5, "exact_match": 0.0, "digit_error_rate": 0.5, "code": "a", "date": ""}
     file = tmp_path / "learning.csv"
-    record(file, [names | values | {"step": step} for step in (10, 20, 30)], VALIDATIONS)
-    record(file, [names | values | {"step": step, "code": "b"} for step in (10, 20)], VALIDATIONS)
-    assert read(file, VALIDATIONS)[["step", "code"]].values.tolist() == [[10, "b"], [20, "b"]]
+    record(file, [names | values | {"step": step} for step in (10, 20, 30)])
+    record(file, [names | values | {"step": step, "code": "b"} for step in (10, 20)])
+    assert read(file)[["step", "code"]].values.tolist() == [[10, "b"], [20, "b"]]
 
 
 def test_a_score_becomes_a_row_and_a_score_again(vanilla_run, tmp_path):

@@ -35,7 +35,7 @@ def reports_with(tmp_path, run, committed=True):
     reports = tmp_path / "reports"
     score = run.evaluate(3, 40)
     results.record(reports / "results" / "accuracy.csv", [results.row(run, "random", score)])
-    results.record(reports / "results" / "learning.csv", results.learning_rows(run), results.VALIDATIONS)
+    results.record(reports / "results" / "learning.csv", results.learning_rows(run))
     if committed:
         commit_run(run, reports / "models")
     return reports
@@ -142,8 +142,8 @@ def test_the_committed_models_are_small_and_have_rows(repository):
 
 def made_by_other_code(reports):
     """A committed score and curve of other code."""
-    for name, content in (("accuracy.csv", results.SCORES), ("learning.csv", results.VALIDATIONS)):
-        table = results.read(reports / "results" / name, content).assign(code="0123456789ab")
+    for name in ("accuracy.csv", "learning.csv"):
+        table = results.read(reports / "results" / name).assign(code="0123456789ab")
         table.to_csv(reports / "results" / name, index=False)
 
 

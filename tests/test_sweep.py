@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from abcnb.__main__ import app
-from abcnb.study.results import VALIDATIONS, read
+from abcnb.study.results import read
 from abcnb.study.sweep import read_sweep
 from tests.inline import InlineEngine
 
@@ -98,7 +98,7 @@ def test_a_sweep_records_scores_with_their_settings(tmp_path, inline):
     ]
     # Of two digits ten numbers are held out.
     assert set(table["samples"][table["test_set"] == "random"]) == {10, 30}
-    learned = read(tmp_path / "reports" / "results" / "learning.csv", VALIDATIONS)
+    learned = read(tmp_path / "reports" / "results" / "learning.csv")
     assert set(learned["run"]) == set(table["run"])
 
 
@@ -142,7 +142,7 @@ def test_rows_of_development_seeds_have_files_of_their_own(tmp_path, inline):
     assert table["worst_kind"]["padded"].endswith("zeros") or table["worst_kind"]["padded"] == "1 zero"
     assert table["worst_percent"]["padded"] != ""
     assert table["worst_percent"]["random"] == table["worst_kind"]["random"] == ""
-    validations = read(tmp_path / "results" / "development-learning.csv", VALIDATIONS)
+    validations = read(tmp_path / "results" / "development-learning.csv")
     assert set(validations["run"]) == set(table["run"])
     again = CliRunner().invoke(app, command, catch_exceptions=False)
     assert again.stdout.startswith("0 of 1 experiments lack rows")

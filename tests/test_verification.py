@@ -17,7 +17,7 @@ def reports(vanilla_run, tmp_path):
     commit_run(vanilla_run, tmp_path / "models")
     score = vanilla_run.evaluate(6, 1000, "hard")
     results.record(tmp_path / "results" / "accuracy.csv", [results.row(vanilla_run, "hard", score)])
-    results.record(tmp_path / "results" / "learning.csv", results.learning_rows(vanilla_run), results.VALIDATIONS)
+    results.record(tmp_path / "results" / "learning.csv", results.learning_rows(vanilla_run))
     return tmp_path
 
 

@@ -4,7 +4,7 @@ import torch
 
 from abcnb.lines.calibration import calibrate_attention, lines_of_heads
 from abcnb.lines.line import Line
-from abcnb.study import why
+from abcnb.study import results, why
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.tasks.task import get_task
@@ -45,8 +45,8 @@ def test_rows_come_one_variant_at_a_time_and_are_not_measured_again(tmp_path, mo
     with pytest.raises(ValueError, match=r"expected variants among rule, last layer, .*, got 'rules'"):
         why.measure(run, csv, tests, only=["rules"])
     why.measure(run, csv, tests)
-    table = why.read(csv)
+    table = results.read(csv)
     assert set(table["variant"]) == set(why.variants(run)) and (table["samples"] == 20).all()
     monkeypatch.setattr(why.pipeline, "retrain", None)
     why.measure(run, csv, tests)
-    pd.testing.assert_frame_equal(why.read(csv), table)
+    pd.testing.assert_frame_equal(results.read(csv), table)

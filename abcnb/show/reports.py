@@ -27,7 +27,7 @@ from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.show import pages, try_page
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
-from abcnb.study import certificates, results, tables
+from abcnb.study import results, tables
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.parameters import NOTEBOOK_PRESETS
 from abcnb.study.runs import RUNS
@@ -159,7 +159,8 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
             failures.append(f"{name}: {error}")
     table = results.read(execution.reports / "results" / "accuracy.csv")
     presets = ("laptop", "decoder-only") if execution.preset == "laptop" else (execution.preset,)
-    text = tables.overview(table[table["preset"].isin(presets)], certificates.read(execution.reports))
+    proved = results.read(execution.reports / "results" / "certificates.csv")
+    text = tables.overview(table[table["preset"].isin(presets)], proved)
     more = "\n\nThe last report covers every length, every seed and the hard cases."
     text = text + more if text else f"Nothing is measured at preset {execution.preset} yet."
     documents, hero = {name: read(file) for name, file in files.items()}, execution.reports / "hero.png"

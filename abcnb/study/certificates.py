@@ -1,7 +1,6 @@
 """Certificates of trained runs (`proof`), kept in results/certificates.csv of a folder of reports."""
 
 import time
-from pathlib import Path
 
 import pandas as pd
 
@@ -13,7 +12,7 @@ from abcnb.proof.windows import heads_by_line
 from abcnb.study import results, views
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.methods import architecture_of
-from abcnb.study.results import CERTIFICATES, CORRECT
+from abcnb.study.results import CORRECT
 from abcnb.study.runs import Run, today
 from abcnb.study.tables import ranges
 from abcnb.tasks.training_data import TrainingData
@@ -63,11 +62,6 @@ def lines_of_layers(model: Transformer) -> dict[str, str]:
     for heads in sorted(heads_by_line(model), key=lambda heads: heads.layer):
         found.setdefault(f"layer {heads.layer + 1}", []).append(str(heads))
     return {layer: ", ".join(lines) for layer, lines in found.items()}
-
-
-def read(reports: Path) -> pd.DataFrame:
-    """The rows so far."""
-    return results.read(reports / "results" / "certificates.csv", CERTIFICATES)
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:

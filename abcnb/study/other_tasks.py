@@ -32,16 +32,6 @@ IN_RANGES = {
 SHOWN = 3  # lines of each task to its input that move with the step
 
 
-def read(reports: Path) -> pd.DataFrame:
-    """The scores so far."""
-    return results.read(reports / "results" / f"{results.OTHER}.csv")
-
-
-def lines(reports: Path) -> pd.DataFrame:
-    """The lines found so far."""
-    return results.read(reports / "results" / f"{results.OTHER}-lines.csv", results.FOUND_LINES)
-
-
 def written(task: Task) -> str:
     """What a task is, in its own words."""
     return inspect.getdoc(type(task)).split("\n\n")[0].replace("\n", " ").replace("`", "").rstrip(".")
@@ -113,7 +103,9 @@ def _lines(found: pd.DataFrame) -> str:
 
 def page(reports: Path) -> str:
     """All tables as Markdown: the benchmark's tasks, those of a second one, and further ones."""
-    scores, found = read(reports), lines(reports)
+    scores, found = (
+        results.read(reports / "results" / name) for name in ("other-tasks.csv", "other-tasks-lines.csv")
+    )
     benchmark = [task.name for task in CHOMSKY]
     long = scores.query("method == 'abc' and length in @SCORED and task in @benchmark")
     first, last = (

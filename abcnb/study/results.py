@@ -9,9 +9,8 @@ development.csv    those of development seeds, which no published table shows
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from filelock import FileLock
@@ -42,29 +41,38 @@ TEXTS = dict.fromkeys(  # all other columns are numbers
 Wanted = Mapping[Experiment, Sequence[Test]]  # experiments, each with its evaluations
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(NamedTuple):
     """What a CSV file holds: its columns, and those that tell its rows apart."""
 
     columns: list[str]
     key: list[str]
 
 
-SCORES = Content(COLUMNS, [*NAMES, "test_set", "length"])
-VALIDATIONS = Content([*NAMES, "run", *LEARNED, "code", "date"], [*NAMES, "step"])
 FOUND = ["attention", "kind", "line", "share", "layer", "head"]
-FOUND_LINES = Content([*NAMES, "run", *FOUND, "code", "date"], [*NAMES, "attention", "kind", "line"])
 CERTIFIED = ["pruned", "lines", "windows", "margin", "rounding", "outcome", "seconds", "hardware", "code", "date"]
-CERTIFICATES = Content([*NAMES, "run", *CERTIFIED], [*NAMES, "pruned"])
+COUNTED = ["lines", "samples", "correct", "wrong_digits", "digits", "hardware", "code", "date"]
+UNDONE = ["task", "seed", "variant", "test_set", "length"]
+SCORES = Content(COLUMNS, [*NAMES, "test_set", "length"])
+CONTENTS = {  # by the last word of a file's name; all others hold scores
+    "learning": Content([*NAMES, "run", *LEARNED, "code", "date"], [*NAMES, "step"]),
+    "lines": Content([*NAMES, "run", *FOUND, "code", "date"], [*NAMES, "attention", "kind", "line"]),
+    "certificates": Content([*NAMES, "run", *CERTIFIED], [*NAMES, "pruned"]),
+    "why": Content([*UNDONE, *COUNTED], UNDONE),
+}
 CORRECT = "correct"  # the outcome of a certificate that holds
-TABLES, DEVELOPMENT, OTHER = FILES = "accuracy", "development", "other-tasks"  # the files of scores, without .csv
+TABLES = "accuracy"
+FILES = (TABLES, "development", "other-tasks")  # of scores, without .csv
 
 
-def beside(scores: Path) -> dict[Path, Content]:
+def content_of(file: Path) -> Content:
+    """What a CSV file holds, by its name."""
+    return CONTENTS.get(file.stem.rpartition("-")[2], SCORES)
+
+
+def beside(scores: Path) -> list[Path]:
     """The files of validations and of lines behind a file of scores."""
     prefix = "" if scores.stem == TABLES else f"{scores.stem}-"
-    files = (scores.with_name(f"{prefix}{name}.csv") for name in ("learning", "lines"))
-    return dict(zip(files, (VALIDATIONS, FOUND_LINES), strict=True))
+    return [scores.with_name(f"{prefix}{name}.csv") for name in ("learning", "lines")]
 
 
 def row(run: Run, test_set: str, score: Score) -> dict:
@@ -114,9 +122,9 @@ def line_rows(run: Run) -> list[dict]:
     return [_known(run) | line for line in found.to_dict("records")]
 
 
-def read(file: Path, content: Content = SCORES) -> pd.DataFrame:
+def read(file: Path) -> pd.DataFrame:
     """The rows so far; empty where there is no file, and refused where it is damaged or of other columns."""
-    columns = content.columns
+    columns = content_of(file).columns
     if not file.exists():
         return pd.DataFrame(columns=columns)
     try:
@@ -138,16 +146,17 @@ def locked(file: Path) -> FileLock:
     return FileLock(file.with_name(f".{file.name}.lock"))
 
 
-def record(file: Path, rows: list[dict], content: Content = SCORES) -> None:
+def record(file: Path, rows: list[dict]) -> None:
     """Write rows into a CSV, replacing earlier ones of the same key; safe from many processes at once.
 
     Rows of another run of the same names go: of a configuration that is no longer. A score of the same run on
     more samples stays; if the run was trained again, its rows take the new seconds.
     """
+    content = content_of(file)
     with locked(file):
         new = pd.DataFrame(rows, columns=content.columns)
-        old = read(file, content)
-        if content in (VALIDATIONS, FOUND_LINES):  # a run's validations, and lines, are of one training
+        old = read(file)
+        if file.stem.endswith(("learning", "lines")):  # those of a run are of one training
             old = old[~old["run"].isin(new["run"])]
         table = pd.concat([old, new], ignore_index=True) if len(old) else new
         if "run" in table:

@@ -48,8 +48,8 @@ def run_all(
     running, failures, failed = [], [], set()
     try:
         check_writable(csv.parent)  # what cannot take the results is refused before there are any
-        for file, content in ({csv: results.SCORES} | results.beside(csv)).items():
-            results.read(file, content)
+        for file in (csv, *results.beside(csv)):
+            results.read(file)
         known = {job: rows for job in jobs if len(rows := job.known()) == len(job.tests)}
         if known:
             _record(csv, known)
@@ -108,10 +108,9 @@ def _next(waiting: list[Job], running: list[Job]) -> Job | None:
 def _record(csv: Path, measured: dict[Job, list[dict]]) -> None:
     results.record(csv, [row for rows in measured.values() for row in rows])
     runs = [Run(job.runs / job.experiment.digest, job.experiment) for job in measured]
-    parts = zip(results.beside(csv).items(), (results.learning_rows, results.line_rows), strict=True)
-    for (file, content), rows_of in parts:
+    for file, rows_of in zip(results.beside(csv), (results.learning_rows, results.line_rows), strict=True):
         if rows := [row for run in runs for row in rows_of(run)]:
-            results.record(file, rows, content)
+            results.record(file, rows)
 
 
 def _line(end: Ended) -> str:

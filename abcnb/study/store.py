@@ -99,11 +99,11 @@ class Store:
         self._say({run.code})
         return run
 
-    def _stored(self, file: str, experiment: Experiment, content: results.Content = results.SCORES):
+    def _stored(self, file: str, experiment: Experiment) -> pd.DataFrame | None:
         """Rows of a committed CSV of an experiment; None where there are none, or a run that is not older counts."""
         if not self.reports:
             return None
-        table = results.read(self.reports / "results" / file, content)
+        table = results.read(self.reports / "results" / file)
         rows = table[table["run"] == experiment.digest]
         newest = set(rows["code"]) == {fingerprint()}
         return None if rows.empty or is_usable(experiment, self.runs, fresh=newest) else rows
@@ -126,7 +126,7 @@ class Store:
 
     def history(self, experiment: Experiment) -> list[dict]:
         """Validations over training: step, seconds, loss, exact_match (percent), digit_error_rate."""
-        rows = self._stored("learning.csv", experiment, results.VALIDATIONS)
+        rows = self._stored("learning.csv", experiment)
         if rows is None:
             return self.run(experiment).metrics["history"]
         self._say(set(rows["code"]))

@@ -59,11 +59,11 @@ def stamp_rows(reports: Path) -> int:
     code, count = fingerprint(), 0
     for name in FILES:
         scores = reports / "results" / f"{name}.csv"
-        for file, content in ({scores: results.SCORES} | results.beside(scores)).items():
+        for file in (scores, *results.beside(scores)):
             if not file.exists():
                 continue
             with results.locked(file):
-                table = results.read(file, content).assign(code=code)
+                table = results.read(file).assign(code=code)
                 write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
             count += len(table)
     for file in sorted((reports / "models").glob(f"[!.]*/{METRICS}")):

@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
 import torch
 
 from abcnb import pipeline
@@ -27,9 +26,6 @@ TAUS = (0.05, 0.15, 0.2, 0.3, 0.4, 0.5)
 KAPPAS = (2.0, 4.5)
 TESTS = (("random", 6, 1000), ("random", 60, 1000), ("hard", 60, 1000))  # (test set, length, samples)
 IN_ROWS = (("random", 6, 300), ("random", 60, 50), ("hard", 60, 100))
-KEY = ["task", "seed", "variant", "test_set", "length"]
-COLUMNS = [*KEY, "lines", "samples", "correct", "wrong_digits", "digits", "hardware", "code", "date"]
-WHY = results.Content(COLUMNS, KEY)
 
 
 def _shares(sought: Sought, weights: list[torch.Tensor]) -> torch.Tensor:
@@ -142,7 +138,7 @@ def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = (), onl
     for name, (biases, model) in made.items():
         if only and name not in only:
             continue
-        mine = read(csv).query("task == @e.task and seed == @e.seed and variant == @name")
+        mine = results.read(csv).query("task == @e.task and seed == @e.seed and variant == @name")
         known = set(zip(mine["test_set"], mine["length"], strict=True))
         if not (lacking := [test for test in tests if test[:2] not in known]):
             continue
@@ -159,9 +155,4 @@ def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = (), onl
             for test_set, length, samples in lacking
             for score in pipeline.evaluate(trained, data, length, samples, test_set)
         ]
-        results.record(csv, rows, WHY)
-
-
-def read(csv: Path) -> pd.DataFrame:
-    """The rows so far."""
-    return results.read(csv, WHY)
+        results.record(csv, rows)
