@@ -164,7 +164,7 @@ def committed(tmp_path):
 
 def test_results_of_other_code_say_so(abc, committed, repository, tmp_path, capsys):
     """Mutation: where the calibration is another one, stored results of the code before are not shown as its own."""
-    store = open_store(str(tmp_path / "runs"), str(committed), device="cpu", progress=False)
+    store = open_store(str(tmp_path / "runs"), str(committed), device="cpu")
     wanted = experiment("addition", "abc", "smoke")
     assert store.run(wanted).code == fingerprint() and store.scores(wanted, [6, 60], 20)[0].code == fingerprint()
     assert "other code" not in capsys.readouterr().out, "this code made them"

@@ -5,7 +5,6 @@ reports/results/accuracy.csv  every measured score
 reports/results/learning.csv  every validation of the runs behind those scores
 """
 
-import contextlib
 import json
 import shutil
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
-from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from abcnb.machine.devices import pick_device
@@ -28,7 +26,6 @@ from abcnb.study.runs import RUNS, Run, is_finished
 from abcnb.tasks.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
-ROUNDED = "rounded"  # folder among the runs for copies of committed ones
 
 
 def commit_run(run: Run, models: Path) -> Path:
@@ -56,18 +53,6 @@ def commit_run(run: Run, models: Path) -> Path:
     return target
 
 
-def _copied(committed: Path, folder: Path) -> Path:
-    """A committed run's copy as it is now, so that what is evaluated is remembered outside of what is committed."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_name(f".{folder.name}.lock")):
-        pairs = [(committed / name, folder / name) for name in (runs.CONFIG, runs.METRICS)]
-        if any(not kept.is_file() or kept.read_bytes() != wanted.read_bytes() for wanted, kept in pairs):
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(committed, folder, ignore=shutil.ignore_patterns(runs.METRICS))
-            shutil.copy(*pairs[-1])  # last: a folder without it is unfinished
-    return folder
-
-
 @dataclass(frozen=True)
 class Store:
     """Trained models and measured scores, from the cheapest place; results made by other code are reported once."""
@@ -75,7 +60,6 @@ class Store:
     runs: Path  # what is trained lands here
     reports: Path | None  # what is committed; None uses nothing of it and no run of other code
     device: str = "auto"
-    progress: bool = True
     _said: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def _say(self, codes: set[str]) -> None:
@@ -84,18 +68,18 @@ class Store:
             print(line)
         self._said.update(codes)
 
-    def run(self, experiment: Experiment) -> Run:
-        """The trained model: from `runs`, else a committed one, else trained now.
+    def _kept(self, experiment: Experiment) -> Path | None:
+        """The folder of a finished run: in `runs`, or else of the committed one, whose weights are rounded."""
+        places = (self.runs, *([self.reports / "models"] if self.reports else []))
+        return next(filter(is_finished, (place / experiment.digest for place in places)), None)
 
-        A committed one, of rounded weights, is kept apart: nothing is trained or measured for the tables from it.
-        """
-        folder = (self.reports or Path()) / "models" / experiment.digest
-        if not self.reports or is_finished(self.runs / experiment.digest) or not is_finished(folder):
-            run = fit(experiment, self.runs, self.device, self.progress, fresh=not self.reports)
+    def run(self, experiment: Experiment) -> Run:
+        """The trained model: from `runs`, else a committed one, else trained now."""
+        kept = self._kept(experiment)
+        if kept is None or kept.parent == self.runs:
+            run = fit(experiment, self.runs, self.device, fresh=not self.reports)
         else:
-            with contextlib.suppress(OSError):  # where nothing can be written, nothing is remembered
-                folder = _copied(folder, self.runs / ROUNDED / experiment.digest)
-            run = runs.run_of(experiment, folder)
+            run = runs.run_of(experiment, kept)
         self._say({run.code})
         return run
 
@@ -115,8 +99,8 @@ class Store:
             rows = self._stored("accuracy.csv", e)
             if rows is not None:
                 found |= set(rows[["hardware", "date", "code"]].itertuples(index=False, name=None))
-            elif places := [p for p in (self.runs / e.digest, self.runs / ROUNDED / e.digest) if is_finished(p)]:
-                metrics = Run(places[0], e).metrics
+            elif kept := self._kept(e):
+                metrics = Run(kept, e).metrics
                 found.add((metrics["hardware"], metrics.get("date", ""), metrics.get("code", UNKNOWN)))
         if not found:
             return "Stored: nothing yet."
@@ -185,10 +169,8 @@ class Store:
         return pd.DataFrame(rows)
 
 
-def open_store(
-    runs_dir: str = "", reports_dir: str = "", stored: bool = True, device: str = "auto", progress: bool = True
-) -> Store:
+def open_store(runs_dir: str = "", reports_dir: str = "", stored: bool = True, device: str = "auto") -> Store:
     """A store from text parameters; empty folders are the repository's own."""
     pick_device(device)
     reports = Path(reports_dir) if reports_dir else REPORTS
-    return Store(Path(runs_dir) if runs_dir else RUNS, reports if stored else None, device, progress)
+    return Store(Path(runs_dir) if runs_dir else RUNS, reports if stored else None, device)
