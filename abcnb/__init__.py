@@ -27,8 +27,7 @@ from abcnb.tasks.training_data import TrainingData
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from abcnb.study.predictions import Prediction
-    from abcnb.study.runs import Run
+    from abcnb.study.runs import Prediction, Run
 
 __version__ = "0.2.0"
 __all__ = [
@@ -66,6 +65,6 @@ def predict(run: "str | Path | Run", text: str, device: str = "auto") -> "Predic
     Raises:
         ValueError: no such run, or a text that the task cannot read.
     """
-    from abcnb.study.predictions import predict as of_run
+    from abcnb.study.store import find_run
 
-    return of_run(run, text, device)
+    return find_run(run).predict(text, device)

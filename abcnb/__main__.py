@@ -26,12 +26,11 @@ from abcnb.study.experiments import RULE
 from abcnb.study.fingerprint import is_current, older
 from abcnb.study.fitting import fit
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
-from abcnb.study.predictions import find_run, predict
 from abcnb.study.published import LENGTHS
 from abcnb.study.runs import check_lengths, evaluations_of, is_finished, load_run, run_of
 from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
-from abcnb.study.store import REPORTS, commit_run
+from abcnb.study.store import REPORTS, commit_run, find_run
 from abcnb.study.sweep import read_sweep
 from abcnb.study.trial import attempt
 from abcnb.study.verification import stamp_rows, verify
@@ -215,7 +214,7 @@ def predict_command(
     """Decode one input greedily and print the answer beside the true one."""
     torch.set_num_threads(1)
     found = find_run(run, runs)
-    task, answer = found.experiment.get_task(), predict(found, text, device)
+    task, answer = found.experiment.get_task(), found.predict(text, device)
     print(f"source   {answer.source}")
     if task.in_rows:
         pairs = zip_longest(task.split_rows(answer.written), task.split_rows(answer.label), fillvalue="")
@@ -395,7 +394,7 @@ def verify_command(
     reports: Reports = COMMITTED,
 ):
     """Evaluate the committed models with this code and compare with the committed rows."""
-    agreed, disagreements = verify(reports, print)
+    agreed, disagreements = verify(reports)
     for line in disagreements:
         print(f"differs: {line}", file=sys.stderr)
     print(f"{agreed} rows agree, {len(disagreements)} differ")

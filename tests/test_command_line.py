@@ -9,8 +9,7 @@ import time
 import pytest
 
 from abcnb.study.methods import experiment
-from abcnb.study.predictions import Prediction
-from abcnb.study.runs import load_run
+from abcnb.study.runs import Prediction, load_run
 from tests.conftest import assert_refused
 
 
@@ -89,7 +88,7 @@ def test_a_product_is_predicted_row_by_row(cli, product_run):
 
 def test_a_right_answer_with_a_wrong_row_is_said_to_be_that(cli, product_run, monkeypatch):
     written = Prediction("$0*5=", "00+10*00+&", "00+00*&", "0", "0")
-    monkeypatch.setattr("abcnb.__main__.predict", lambda *_: written)
+    monkeypatch.setattr("abcnb.study.runs.Run.predict", lambda *_: written)
     code, out, _ = cli("predict", product_run.folder, "0*5")
     rows = [line.split(maxsplit=1)[1] for line in out.splitlines()[1:4]]
     assert code == 0 and rows == ["00+", "10*  (true: 00*)", "00+  (true: no row)"]

@@ -15,7 +15,6 @@ from abcnb.show.panels.panel import table
 from abcnb.show.panels.tasks import column_kinds, example_input
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.predictions import predict
 from abcnb.study.runs import load_run
 from abcnb.tasks.task import TASKS, get_task
 from abcnb.tasks.training_data import TrainingData
@@ -78,7 +77,7 @@ def test_the_attention_panel_shows_what_the_model_writes(run, trained):
     assert verdict in found.steps.value and found.steps.value.count("✗") == wrong
     rows = rows_of(found.steps.value)
     assert ("".join(rows["written"]), "".join(rows["label"])) == (found.written, found.label)
-    assert found.written == predict(run, "12+345", "cpu").written
+    assert found.written == run.predict("12+345", "cpu").written
 
 
 def test_the_step_slider_the_layer_and_the_head_redraw(run, trained):
@@ -212,7 +211,7 @@ def test_the_rows_panel_shows_what_the_model_writes(product_run, monkeypatch):
     model, data = product_run.model(), product_run.experiment.data()
     found = rows_panel(model, data, "12*34")
     shown = rows_of(found.written.value)
-    assert shown["written"] == [predict(product_run, "12*34", "cpu").answer] and shown["true"] == ["408"]
+    assert shown["written"] == [product_run.predict("12*34", "cpu").answer] and shown["true"] == ["408"]
     assert "rows wrong" in found.written.value and "background" in found.written.value and found.text == ""
     true = data.task.batch(data.task.parse("21*2")).target
     monkeypatch.setattr("abcnb.show.panels.models.write_outputs", lambda *_: true)

@@ -5,8 +5,8 @@ import pytest
 import abcnb
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.predictions import find_run
 from abcnb.study.settings import with_settings
+from abcnb.study.store import find_run
 
 
 def test_a_run_answers_from_its_folder_as_text_or_path_or_itself(vanilla_run):

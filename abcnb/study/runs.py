@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from filelock import FileLock
@@ -29,15 +30,18 @@ from abcnb.lines.algorithm1 import MatrixLines
 from abcnb.lines.biases import NO_BIASES, Biases, own_token_first
 from abcnb.lines.calibration import AveragedAttention, Calibration, calibrate_attention
 from abcnb.lines.line import LineBias, by_hand, windows
+from abcnb.machine.devices import pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.model.checkpoint import is_record
 from abcnb.model.configs import SCHEMES
+from abcnb.model.decoding import write_outputs
 from abcnb.model.evaluation import Score, check_dense, check_request
 from abcnb.model.transformer import Transformer
 from abcnb.rivals.distances import ALiBi
 from abcnb.rivals.lora import new_adapted
 from abcnb.study.experiments import FOUND, LINES, Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
+from abcnb.tasks.tokens import decode
 
 RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS, EVALUATIONS = "config.json", "metrics.json", "weights.safetensors", "evaluations.json"
@@ -82,6 +86,24 @@ def check_lengths(e: Experiment, lengths: Sequence[int], samples: int, test_set:
         check_request(task, length, samples, test_set)
         if not along_lines:  # a long input needs a matrix of all pairs
             check_dense(task.outputs_at(length))
+
+
+class Prediction(NamedTuple):
+    """What a model wrote."""
+
+    source: str  # as the model reads it
+    written: str  # the output tokens, units first, the end token last
+    label: str  # what they should be
+    answer: str  # the number that they are read as, most significant digit first
+    true: str
+
+    @property
+    def correct(self) -> bool:
+        """Whether every token is right."""
+        return self.written == self.label
+
+    def __str__(self) -> str:
+        return self.answer
 
 
 @dataclass(frozen=True)
@@ -143,6 +165,15 @@ class Run:
             )
         model.history, model.trained_on = self.metrics["history"], self.experiment.data().described
         return model.to(device).eval()
+
+    def predict(self, text: str, device: str = "auto") -> Prediction:
+        """Decode one input in the task's own form greedily, as of `abcnb.predict`."""
+        e, model = self.experiment, self.model(pick_device(device))
+        task = e.get_task()
+        batch = task.batch(task.widened(task.parse(str(text)), e.train_width), e.form)
+        written, label = decode(write_outputs(model, batch)[0]), decode(batch.target[0])
+        source = batch.source if model.crossing else model.prompt(batch.source)
+        return Prediction(decode(source[0]), written, label, str(task.read(written)), str(task.read(label)))
 
     def known_score(self, length: int, samples: int, test_set: str = "random") -> Score | None:
         """What `evaluate` would return, where it has been measured."""

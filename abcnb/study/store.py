@@ -1,11 +1,11 @@
 """Where trained things are found: a run in `runs/`, what is committed under `reports/`, and only then training.
 
-reports/models/<hash>/        a few committed runs: half-precision weights, lines, averaged attention
-reports/results/accuracy.csv  every measured score
-reports/results/learning.csv  every validation of the runs behind those scores
+reports/models/<hash>/  a few committed runs: half-precision weights, lines, averaged attention
+reports/results/        every measured score, and the validations behind them (`results`)
 """
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +26,25 @@ from abcnb.study.runs import RUNS, Run, is_finished
 from abcnb.tasks.testsets import sample_count
 
 REPORTS = RUNS.parent / "reports"
+
+
+def find_run(run: Run | str | Path, where: Path | str = RUNS) -> Run:
+    """A run itself, of its folder, or the one of the start of a hash, among `where` and the committed models."""
+    if isinstance(run, Run):
+        return run
+    if not str(run):
+        raise ValueError("expected a run's folder, or the start of its hash, got an empty text")
+    if os.path.isdir(run) or len(Path(run).parts) != 1:
+        return runs.load_run(run)
+    places = [place for place in (REPORTS / "models", Path(where)) if place.is_dir()]
+    folders = [folder for place in places for folder in place.iterdir() if folder.name.startswith(str(run))]
+    # Of a run in both places the one in `where`, whose weights are not rounded, unless it is unfinished.
+    found = {folder.name: folder for folder in sorted(folders, key=is_finished)}
+    if len(found) != 1:
+        some = "no run" if not found else f"{len(found)} runs"
+        told = f"expected a run's folder, or the start of one's hash in {where} or {REPORTS / 'models'}"
+        raise ValueError(f"{told}, got {str(run)!r}: {some}")
+    return runs.load_run(*found.values())
 
 
 def commit_run(run: Run, models: Path) -> Path:

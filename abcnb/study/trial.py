@@ -1,6 +1,5 @@
 """A task tried from nothing: interpolate, calibrate, retrain, evaluate, and one sentence on what came of it."""
 
-from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 
@@ -19,33 +18,27 @@ ENOUGH = 99.0  # percent exact match
 SAMPLES = 1000
 
 
-def attempt(
-    task: str, preset: str, seed: int, runs: Path, device: str, tell: Callable[[str], object] = print
-) -> str:
-    """Try a task with the settings that all tasks have; returns the sentence. A second time nothing is done anew.
+def attempt(task: str, preset: str, seed: int, runs: Path, device: str) -> str:
+    """Try a task, or the one in a file (`tasks.own`), with the settings that all tasks have; returns the sentence.
 
-    Where that fails, and the plain model does not interpolate, it is trained twice as long, and four times.
-
-    Args:
-        task: its name, or a file (`tasks.own`); ValueError where it is unknown or does not have the preset.
-        runs: folder of all runs.
-        device: `auto`, `cpu` or `cuda`.
-        tell: gets a text for each part as it is done.
+    Each part is printed as it is done, and a second time nothing is done anew. Where that fails, and the plain model
+    does not interpolate, it is trained twice as long, and four times.
     """
     frozen = experiment(task, "abc", preset, seed)
+    asked = frozen.get_task()
+    lengths = [times * asked.longest_trained for times in FACTORS]
+    lengths = [length for length in lengths if not asked.longest or length <= asked.longest]
     for factor in LONGER:
         steps = factor * frozen.interpolation.training.steps
         abc = with_settings(frozen, [f"interpolation.training.steps={steps}"])
         plain = fit(abc.interpolation, runs, device)
         reached = plain.metrics["history"][-1]["exact_match"]
-        tell(f"plain model after {steps:,} steps, held-out inputs of the training length: {percent(reached)}%")
-        run, asked = fit(abc, runs, device), abc.get_task()
-        tell(str(run.calibration()))
-        lengths = [times * asked.longest_trained for times in FACTORS]
-        lengths = [length for length in lengths if not asked.longest or length <= asked.longest]
+        print(f"plain model after {steps:,} steps, held-out inputs of the training length: {percent(reached)}%")
+        run = fit(abc, runs, device)
+        print(run.calibration())
         scores = [run.evaluate(length, SAMPLES, device=pick_device(device)) for length in lengths]
-        tell(score_lines(scores))
-        tell(f"python -m abcnb predict {run.folder} INPUT")
+        print(score_lines(scores))
+        print(f"python -m abcnb predict {run.folder} INPUT")
         right = [score.length for score in takewhile(lambda score: score.exact_match >= ENOUGH, scores)]
         if len(right) == len(scores):
             return verdict(right)
@@ -59,7 +52,7 @@ def attempt(
             f"{percent(missed.exact_match)}% at length {missed.length}; another way to write the task may do"
         )
         if factor != LONGER[-1]:
-            tell(sentence)
+            print(sentence)
     return sentence
 
 

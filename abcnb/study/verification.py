@@ -5,7 +5,6 @@ a wrong digit must come out again exactly, and any other with as many wrong digi
 samples would differ by several times that.)"""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -18,18 +17,17 @@ from abcnb.study.runs import METRICS, load_run, write_json
 from abcnb.tasks.testsets import HARD_SAMPLES
 
 CELLS = [(name, length) for name in ("random", "hard") for length in (3, 6, 12, 60)]  # 3 is a depth of lists
-FILES = results.FILES
 TOLERANCE = 5e-4
 
 
-def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> tuple[int, list[str]]:
-    """Evaluate every committed model with this code and compare with its committed rows; `tell` gets a line for each.
+def verify(reports: Path) -> tuple[int, list[str]]:
+    """Evaluate every committed model with this code, print how many of its rows are the same, and compare.
 
     Returns how many rows agree, and a line for each that does not.
     """
     if not (reports / "models").is_dir():
         raise ValueError(f"expected committed models in {reports / 'models'}, got no such folder")
-    table = pd.concat(results.read(reports / "results" / f"{name}.csv") for name in FILES)
+    table = pd.concat(results.read(reports / "results" / f"{name}.csv") for name in results.FILES)
     agreed, disagreements = 0, []
     for folder in sorted(f for f in (reports / "models").glob("[!.]*") if f.is_dir()):
         run = load_run(folder)
@@ -50,14 +48,14 @@ def verify(reports: Path, tell: Callable[[str], object] = lambda line: None) -> 
             else:
                 told = " now ".join("{1} of {0} and {2} wrong digits,".format(*counts) for counts in (known, now))
                 disagreements.append(f"{name}, {row.test_set} {row.length}: committed {told[:-1]}")
-        tell(f"{name}: {same} of {len(cells)} rows the same to the digit")
+        print(f"{name}: {same} of {len(cells)} rows the same to the digit")
     return agreed, disagreements
 
 
 def stamp_rows(reports: Path) -> int:
     """Give every committed row and model this code's fingerprint; returns how many rows."""
     code, count = fingerprint(), 0
-    for name in FILES:
+    for name in results.FILES:
         scores = reports / "results" / f"{name}.csv"
         for file in (scores, *results.beside(scores)):
             if not file.exists():
