@@ -7,9 +7,9 @@ import torch
 
 from abcnb.rivals.distances import ALiBi
 from abcnb.study.experiments import Experiment, from_dict
-from abcnb.study.methods import METHODS, PRESETS, experiment, has, settings_of
+from abcnb.study.methods import METHODS, PRESETS, experiment, has
 from abcnb.study.runs import check_lengths, written_biases
-from abcnb.study.settings import with_settings
+from abcnb.study.settings import settings_of, with_settings
 from abcnb.tasks.task import TASKS
 
 SMOKE = experiment("successor", "vanilla", "smoke")

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from abcnb.lines.biases import NO_BIASES
-from abcnb.study.methods import METHODS, PRESETS, experiment, has, position_of, settings_of
+from abcnb.study.methods import METHODS, PRESETS, experiment, has, position_of
 from abcnb.study.runs import new_model, written_biases
-from abcnb.study.settings import with_settings
+from abcnb.study.settings import settings_of, with_settings
 from abcnb.tasks.task import FURTHER, TASKS
 from abcnb.tasks.tokens import decode
 from tests.little import BY_ITSELF, IN_ROWS, ONE_ROW

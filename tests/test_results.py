@@ -7,10 +7,10 @@ import pytest
 
 from abcnb.model.evaluation import Score, percent
 from abcnb.study import results, views
-from abcnb.study.methods import experiment, settings_of
+from abcnb.study.methods import experiment
 from abcnb.study.published import Choice
 from abcnb.study.results import COLUMNS, SCORES, content_of, read, record
-from abcnb.study.settings import with_settings
+from abcnb.study.settings import settings_of, with_settings
 from abcnb.study.sweep import read_sweep
 from abcnb.study.views import score_lines
 from tests.made_up import made_up

@@ -1,7 +1,7 @@
 import pytest
 
 from abcnb.study.methods import experiment
-from abcnb.study.settings import differences, sets_both, values, with_settings
+from abcnb.study.settings import sets_both, settings_of, with_settings
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc", "smoke")
@@ -114,12 +114,11 @@ def test_interpolated_rotary_positions_are_of_the_training_width():
         with_settings(experiment("successor", "rope-pi", "smoke"), ["model.rotary_width=9"])
 
 
-def test_differences_are_the_settings_that_lead_from_one_experiment_to_another():
-    settings = ["width=9", "training.steps=7", "tau=0.3", "interpolation.seed=5"]
-    before, after = values(ABC), values(with_settings(ABC, settings))
-    assert set(differences(before, after)) == {*settings, "interpolation.width=9"}
-    assert differences(before, before) == []
-    assert values(with_settings(ABC, differences(before, after))) == after
+def test_the_settings_of_an_experiment_lead_to_it_from_the_frozen_one():
+    settings = ["width=9", "training.steps=7", "tau=0.3", "interpolation.base=10"]
+    changed = with_settings(ABC, settings)
+    assert set(settings_of(changed).split()) == set(settings) and settings_of(ABC) == ""
+    assert with_settings(ABC, settings_of(changed).split()) == changed
 
 
 @pytest.mark.parametrize(

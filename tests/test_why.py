@@ -39,14 +39,15 @@ def test_a_row_without_a_line():
 
 def test_rows_come_one_variant_at_a_time_and_are_not_measured_again(tmp_path, monkeypatch):
     run = fit(experiment("successor", "abc", "smoke"), tmp_path, "cpu", progress=False)
-    csv, tests = tmp_path / "why.csv", (("random", 3, 20),)
-    why.measure(run, csv, tests, only=["rule"])
-    assert set(why.read(csv)["variant"]) == {"rule"}
+    csv = tmp_path / "why.csv"
+    monkeypatch.setattr(why, "TESTS", (("random", 3, 20),))
+    why.measure(run, csv, only=["rule"])
+    assert set(results.read(csv)["variant"]) == {"rule"}
     with pytest.raises(ValueError, match=r"expected variants among rule, last layer, .*, got 'rules'"):
-        why.measure(run, csv, tests, only=["rules"])
-    why.measure(run, csv, tests)
+        why.measure(run, csv, only=["rules"])
+    why.measure(run, csv)
     table = results.read(csv)
     assert set(table["variant"]) == set(why.variants(run)) and (table["samples"] == 20).all()
     monkeypatch.setattr(why.pipeline, "retrain", None)
-    why.measure(run, csv, tests)
+    why.measure(run, csv)
     pd.testing.assert_frame_equal(results.read(csv), table)

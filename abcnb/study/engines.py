@@ -34,7 +34,7 @@ class Job:
     runs: Path  # on a cluster, a folder that every machine sees
     tests: tuple[Test, ...]
     device: str
-    fresh: bool = False  # train and measure again what other code than this did
+    fresh: bool  # train and measure again what other code than this did
 
     @property
     def log(self) -> Path:
@@ -74,8 +74,8 @@ def _problem(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
 
 
-def _worked(job: Job) -> tuple[list[dict] | None, str]:
-    """Work on a job, its output and a traceback in its log; returns rows and problem as of `Ended`."""
+def _worked(job: Job) -> Ended:
+    """Work on a job, its output and a traceback in its log."""
     try:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with job.log.open("a", buffering=1, encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
@@ -86,9 +86,9 @@ def _worked(job: Job) -> tuple[list[dict] | None, str]:
                 traceback.print_exc()
                 raise
             print(f"{time.strftime('%F %T')} finished")
-        return rows, ""
+        return Ended(job, rows)
     except Exception as error:
-        return None, _problem(error)
+        return Ended(job, None, _problem(error))
 
 
 def _process(job: Job, connection: Connection) -> None:
@@ -127,13 +127,12 @@ class LocalEngine:
         for connection in wait(list(self._running), seconds):
             job, process = self._running.pop(connection)
             try:
-                outcome = connection.recv()
+                found.append(connection.recv())
             except (EOFError, OSError):  # it died, perhaps in the middle of a message
                 process.join()
-                outcome = None, f"its process ended with exit code {process.exitcode}"
+                found.append(Ended(job, None, f"its process ended with exit code {process.exitcode}"))
             process.join()
             connection.close()
-            found.append(Ended(job, *outcome))
         return found
 
     def stop(self) -> None:
@@ -193,7 +192,7 @@ class RayEngine:
         for reference in done:
             job = self._running.pop(reference)
             try:
-                found.append(Ended(job, *self._ray.get(reference)))
+                found.append(self._ray.get(reference))
             except self._ray.exceptions.RayError as error:  # its worker, machine or memory is gone
                 found.append(Ended(job, None, _problem(error)))
         return found

@@ -7,7 +7,6 @@ from abcnb.model.configs import ModelConfig, TrainingConfig
 from abcnb.pipeline import HEADS_WITH_LINES, PLAIN, RETRAINING
 from abcnb.rivals.lora import LoRAConfig
 from abcnb.study.experiments import FOUND, RULE, Experiment, WindowConfig
-from abcnb.study.settings import differences, sets_both, values
 from abcnb.tasks.numbers import LONG_FACTOR
 from abcnb.tasks.task import full_name, get_task
 
@@ -234,18 +233,3 @@ def padded(experiment: Experiment) -> Experiment:
         steps = PADDED.get(experiment.task, PADDED_ELSE)[experiment.method != "vanilla"]
         training = replace(training, steps=steps)
     return replace(experiment, training=training, width=experiment.get_task().digits_at(LONGEST) + 1)
-
-
-def settings_of(wanted: Experiment) -> str:
-    """What differs from the frozen experiment of the same names, as for `--set`; empty where nothing does.
-
-    Settings that the interpolating model shares are named once, unless it has another value.
-    """
-    if wanted.method not in METHODS or wanted.preset not in PRESETS:
-        return ""
-    frozen, adapted = experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted.lora is not None
-    before, after = values(frozen), values(wanted)
-    if wanted.interpolation:
-        changed = {key: new for key, new in after.items() if new != before.get(key) and sets_both(key, adapted)}
-        before |= {f"interpolation.{key}": value for key, value in changed.items()}
-    return " ".join(differences(before, after))

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from filelock import FileLock
-from pandas.api.types import is_numeric_dtype
 
 from abcnb.machine.files import write_atomically
 from abcnb.model.evaluation import Score
 from abcnb.study.cost import training_flops
 from abcnb.study.experiments import RULE, Experiment
-from abcnb.study.methods import settings_of
 from abcnb.study.runs import ATTENTION, Run, Test
+from abcnb.study.settings import settings_of
 from abcnb.tasks.testsets import sample_count
 
 NAMES = ["task", "method", "preset", "seed", "settings"]
@@ -134,8 +133,8 @@ def read(file: Path) -> pd.DataFrame:
     if list(table.columns) != columns:
         raise ValueError(f"expected the columns {','.join(columns)} in {file}, got {','.join(table.columns)}")
     for name in (name for name in columns if name not in TEXTS):
-        if (len(table) and not is_numeric_dtype(table[name])) or table[name].isna().any():
-            line = int(pd.to_numeric(table[name], errors="coerce").isna().argmax()) + 2
+        if (wrong := pd.to_numeric(table[name], errors="coerce").isna()).any():
+            line = int(wrong.argmax()) + 2
             raise ValueError(f"expected a number as {name} in line {line} of {file}; is the line damaged?")
     return table
 
@@ -171,8 +170,7 @@ def record(file: Path, rows: list[dict]) -> None:
 
 def unmeasured(table: pd.DataFrame, wanted: Wanted) -> Wanted:
     """The experiments, each with all its tests, that lack a row of one of them, or have one of fewer samples."""
-    rows = table[["run", "method", "preset", "test_set", "length", "samples"]].itertuples(index=False)
-    known = {tuple(row[:-1]): row.samples for row in rows}
+    known = table.set_index(["run", "method", "preset", "test_set", "length"])["samples"].to_dict()
 
     def is_measured(e: Experiment, test_set: str, length: int, samples: int) -> bool:
         have = known.get((e.digest, e.method, e.preset, test_set, length), 0)

@@ -51,10 +51,10 @@ Test = tuple[str, int, int]  # an evaluation: test set, length in digits, sample
 CROSS_DISTANCE_OF = {"alibi-cross": "left", "alibi-places": "places"}
 
 
-def new_model(e: Experiment, biases: Biases, adapted: dict | None = None) -> Transformer:
-    """A freshly initialized model of an experiment. `adapted`: the weights that LoRA freezes."""
+def new_model(e: Experiment, biases: Biases) -> Transformer:
+    """A freshly initialized model of an experiment."""
     if e.lora:
-        return new_adapted(e.get_task(), e.model, e.seed, e.lora, adapted, biases)
+        return new_adapted(e.get_task(), e.model, e.seed, e.lora, biases=biases)
     return pipeline.new_model(e.get_task(), e.model, e.seed, biases)
 
 

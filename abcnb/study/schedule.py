@@ -15,8 +15,8 @@ from abcnb.study import results
 from abcnb.study.engines import Ended, Engine, Job
 from abcnb.study.experiments import Experiment
 from abcnb.study.fitting import is_usable
-from abcnb.study.methods import settings_of
 from abcnb.study.runs import Run, check_lengths
+from abcnb.study.settings import settings_of
 
 ATTEMPTS = 2
 

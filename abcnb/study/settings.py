@@ -8,6 +8,7 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from abcnb.study.experiments import Experiment, from_dict
+from abcnb.study.methods import METHODS, PRESETS, experiment
 
 LABELS = ("task", "method", "preset")  # what settings leave alone
 SHARED = ("seed", "base", "form", "width")  # with the interpolating model
@@ -86,8 +87,17 @@ def text_of(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """The settings that make some `values` of others, labels left out."""
-    labels = ("method", "preset")
-    changed = {key: new for key, new in after.items() if key not in before or new != before[key]}
-    return [f"{key}={text_of(new)}" for key, new in changed.items() if key.rpartition(".")[2] not in labels]
+def settings_of(wanted: Experiment) -> str:
+    """What differs from the frozen experiment of the same names, as for `--set`; empty where nothing does.
+
+    Settings that the interpolating model shares are named once, unless it has another value.
+    """
+    if wanted.method not in METHODS or wanted.preset not in PRESETS:
+        return ""
+    frozen, adapted = experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted.lora is not None
+    before, after = values(frozen), values(wanted)
+    if wanted.interpolation:
+        changed = {key: new for key, new in after.items() if new != before.get(key) and sets_both(key, adapted)}
+        before |= {f"interpolation.{key}": value for key, value in changed.items()}
+    changed = {key: text_of(new) for key, new in after.items() if key not in before or new != before[key]}
+    return " ".join(f"{key}={text}" for key, text in changed.items() if key.rpartition(".")[2] not in LABELS)

@@ -17,11 +17,10 @@ from safetensors.torch import load_file, save_file
 from abcnb.machine.devices import pick_device
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.evaluation import Score
-from abcnb.study import results, runs
+from abcnb.study import results, runs, views
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
 from abcnb.study.fitting import fit, is_usable
-from abcnb.study.methods import settings_of
 from abcnb.study.runs import RUNS, Run, is_finished
 from abcnb.tasks.testsets import sample_count
 
@@ -171,21 +170,18 @@ class Store:
     ) -> pd.DataFrame:
         """`scores` of many experiments: one row per experiment (its method, or one of `names`) and length.
 
-        Its columns: task, method, seed, settings, length, samples, correct; exact_match, low and high (its 95% Wilson
-        interval), in percent; and digit_error_rate.
+        Its columns: those that tell experiments apart, those of a score, exact_match, low and high (its 95% Wilson
+        interval), in percent, and digit_error_rate.
         """
         names = names or [e.method for e in experiments]
         rows = [
-            {"task": e.task, "method": name, "seed": e.seed, "settings": settings_of(e)}
-            | {"length": score.length, "samples": score.samples, "correct": score.correct}
-            | {"exact_match": score.exact_match, "low": score.interval[0], "high": score.interval[1]}
-            | {"digit_error_rate": score.wrong_digits / score.digits}
+            results.names(e) | {"method": name} | vars(score)
             for e, name in zip(experiments, names, strict=True)
             for score in self.scores(e, lengths, samples, test_set)
         ]
-        if rows:
-            print(self.origin(experiments))
-        return pd.DataFrame(rows)
+        print(self.origin(experiments))
+        table = views.with_intervals(pd.DataFrame(rows))
+        return table.assign(digit_error_rate=table["wrong_digits"] / table["digits"])
 
 
 def open_store(runs_dir: str = "", reports_dir: str = "", stored: bool = True, device: str = "auto") -> Store:

@@ -4,7 +4,7 @@
 """
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -120,19 +120,13 @@ def variants(run: Run) -> dict[str, tuple[Biases, ModelConfig]]:
     return made
 
 
-def measure(run: Run, csv: Path, tests: Sequence[tuple[str, int, int]] = (), only: Collection[str] = ()) -> None:
+def measure(run: Run, csv: Path, only: Collection[str] = ()) -> None:
     """Retrain and test the variants of a run of `abc` that the CSV lacks, each recorded as it comes.
 
-    Args:
-        run, csv: the run, and the file that rows go into.
-        tests: (test set, length, samples); those of its task where there are none.
-        only: names of variants; all where there are none.
-
-    Raises:
-        ValueError: a variant that there is not.
+    `only` has names of variants; all where there are none, and a ValueError for one that there is not.
     """
     e, data, made = run.experiment, run.experiment.data(), variants(run)
-    tests = tests or (IN_ROWS if e.get_task().in_rows else TESTS)
+    tests = IN_ROWS if e.get_task().in_rows else TESTS
     if unknown := [name for name in only if name not in made]:
         raise ValueError(f"expected variants among {', '.join(made)}, got {unknown[0]!r}")
     for name, (biases, model) in made.items():
