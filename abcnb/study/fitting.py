@@ -56,11 +56,12 @@ def fit(
     folder = runs / experiment.digest
     folder.mkdir(exist_ok=True)
     with _alone(FileLock(runs / f".{experiment.digest}.lock"), folder, listener):
+        run = Run(folder, experiment)
         if run_files.is_finished(folder):
             _drop_checkpoint(folder)
             if not fresh or is_usable(experiment, runs, fresh):
                 return run_files.run_of(experiment, folder)
-            _set_aside(folder)
+            _set_aside(run)
         check_writable(folder)
         first = experiment.interpolation
         base = fit(first, runs, device, progress, listener, fresh) if first else None
@@ -68,7 +69,6 @@ def fit(
         run_files.write_json(folder / run_files.CONFIG, asdict(experiment))
         if experiment.bias in FOUND and not (folder / CHECKPOINT).exists():
             _calibrate_into(folder, experiment, base, where)
-        run = Run(folder, experiment)
         label = f"{experiment.task} {experiment.method} seed {experiment.seed}"
         watch = {"folder": folder, "owner": experiment.digest, "label": label, "progress": progress}
         watch |= {"on_step": _steps_since(listener), "training": experiment.training, "seed": experiment.seed}
@@ -127,11 +127,11 @@ def _begin(folder: Path, code: str, fresh: bool) -> str:
     return code
 
 
-def _set_aside(folder: Path) -> None:
+def _set_aside(run: Run) -> None:
     """Move a run out of the way, under a name that says which code trained it."""
-    superseded, name = folder.parent / "superseded", f"{folder.name}-{run_files.code_of(folder)}"
+    superseded, name = run.folder.parent / "superseded", f"{run.folder.name}-{run.code}"
     superseded.mkdir(exist_ok=True)
-    folder.rename(next(free for n in count(1) if not (free := superseded / f"{name}-{n}").exists()))
+    run.folder.rename(next(free for n in count(1) if not (free := superseded / f"{name}-{n}").exists()))
 
 
 def _steps_since(listener: Listener | None) -> Listener | None:
@@ -149,7 +149,7 @@ def _steps_since(listener: Listener | None) -> Listener | None:
 def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:
     """Whether `fit` would return a stored run; with `fresh`, only one trained by this code counts."""
     folder = runs / experiment.digest
-    return run_files.is_finished(folder) and (not fresh or is_current(run_files.code_of(folder)))
+    return run_files.is_finished(folder) and (not fresh or is_current(Run(folder, experiment).code))
 
 
 def steps_to_do(experiment: Experiment, runs: Path) -> int:

@@ -120,8 +120,14 @@ class Run:
 
     @property
     def code(self) -> str:
-        """The fingerprint of the code that trained it, after that of its interpolating model where it differs."""
-        return self.metrics.get("code", UNKNOWN)
+        """The fingerprint of the code that trained it, after that of its interpolating model where it differs.
+
+        It is unknown where the metrics have none, or cannot be read.
+        """
+        try:
+            return self.metrics.get("code", UNKNOWN)
+        except (OSError, ValueError, AttributeError):
+            return UNKNOWN
 
     def biases(self) -> Biases:
         """The biases the model was trained with."""
@@ -281,11 +287,3 @@ def run_of(experiment: Experiment, folder: Path) -> Run:
             f"{stored.digest}: a default was changed, or the folder was copied by hand; remove it"
         )
     return Run(folder, experiment)
-
-
-def code_of(folder: Path) -> str:
-    """The fingerprint of the code that trained a finished run; unknown where its metrics cannot be read."""
-    try:
-        return json.loads((folder / METRICS).read_text()).get("code", UNKNOWN)
-    except (OSError, ValueError, AttributeError):
-        return UNKNOWN

@@ -19,7 +19,7 @@ from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.evaluation import Score
 from abcnb.study import results, runs, views
 from abcnb.study.experiments import Experiment
-from abcnb.study.fingerprint import UNKNOWN, fingerprint, older
+from abcnb.study.fingerprint import fingerprint, older
 from abcnb.study.fitting import fit, is_usable
 from abcnb.study.runs import RUNS, Run, is_finished
 from abcnb.tasks.testsets import sample_count
@@ -118,8 +118,8 @@ class Store:
             if rows is not None:
                 found |= set(rows[["hardware", "date", "code"]].itertuples(index=False, name=None))
             elif kept := self._kept(e):
-                metrics = Run(kept, e).metrics
-                found.add((metrics["hardware"], metrics.get("date", ""), metrics.get("code", UNKNOWN)))
+                run = Run(kept, e)
+                found.add((run.metrics["hardware"], run.metrics.get("date", ""), run.code))
         if not found:
             return "Stored: nothing yet."
         hardware, dates, codes = (sorted(set(part)) for part in zip(*found, strict=True))

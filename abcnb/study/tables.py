@@ -114,11 +114,10 @@ def _best_rival(rivals: pd.DataFrame, length: int) -> str:
     return f"{method}{'*' if settings else ''} {_counted(rivals[rivals['settings'] == settings], method)}{where}"
 
 
-def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
+def long_tables(table: pd.DataFrame) -> str:
     """Everything measured beside what was published, as Markdown, with what a reader needs to trust it.
 
-    Rows of changed settings are left out. `lengths` are of the tables that stand beside the paper's; the others have
-    all that were measured.
+    Rows of changed settings are left out. Tables that stand beside the paper's have its lengths, the others all.
     """
     table, parts = views.in_order(table[table["settings"] == ""]), []
     for (in_rows, preset), group in table.groupby([_is_in_rows(table), "preset"], sort=False):
@@ -138,7 +137,7 @@ def long_tables(table: pd.DataFrame, lengths: Sequence[int] = LENGTHS) -> str:
         for test_set, title in views.TITLES.items():
             shown = group[group["test_set"] == test_set]
             if beside_the_paper:
-                shown = shown[shown["length"].isin(lengths)]
+                shown = shown[shown["length"].isin(LENGTHS)]
             if shown.empty:
                 continue
             parts.append(f"### Every length, {title}")
