@@ -17,9 +17,9 @@ def forward_flops(e: Experiment, width: int = 0) -> int:
     rows, columns, d = len(stream), stream.source, model.d_model
 
     def attention(queries: int, keys: int, relative: bool, adapted: bool = False, gathers: bool = False) -> int:
+        projections = 2 * (queries + keys) * d * d  # output and value; query and key, without which a head gathers
         if gathers:
-            return 2 * (queries + keys) * d * d  # output and value
-        projections = 2 * queries * d * d + 2 * keys * d * d  # query and output; key and value
+            return projections
         distances = queries * d * (2 * model.relative_clip + 1) if relative else 0
         adapters = 2 * (queries + keys) * d * e.lora.rank if adapted else 0
         return 2 * (projections + distances + adapters + 2 * queries * keys * d)

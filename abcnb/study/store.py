@@ -31,8 +31,6 @@ def find_run(run: Run | str | Path, where: Path | str = RUNS) -> Run:
     """A run itself, of its folder, or the one of the start of a hash, among `where` and the committed models."""
     if isinstance(run, Run):
         return run
-    if not str(run):
-        raise ValueError("expected a run's folder, or the start of its hash, got an empty text")
     if os.path.isdir(run) or len(Path(run).parts) != 1:
         return runs.load_run(run)
     places = [place for place in (REPORTS / "models", Path(where)) if place.is_dir()]

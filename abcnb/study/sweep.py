@@ -22,10 +22,10 @@ lengths = [60]                       # optional, as are samples, hard_samples an
 """
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
@@ -36,6 +36,7 @@ from abcnb.study.settings import with_settings
 from abcnb.tasks.testsets import HARD_SAMPLES, TEST_SETS
 
 TESTED = {"lengths": list(LENGTHS), "samples": 10_000, "hard_samples": HARD_SAMPLES, "test": []}
+GRID = {"tasks": None, "methods": None, "seeds": [0], "presets": ["laptop"], "overrides": [[]]}
 
 
 @dataclass(frozen=True)
@@ -54,81 +55,74 @@ def read_sweep(file: Path) -> Sweep:
         raise ValueError(f"expected a sweep file, got {file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not TOML, no text, a number of thousands of digits, too deep
         raise ValueError(f"expected TOML in {file}, got: {error}") from None
-    _check_keys(content, (*TESTED, "results", "grid"), str(file))
-    content = TESTED | {"results": TABLES} | content
-    name = content["results"]
-    _check(name in FILES, f"results among {', '.join(FILES)}", name, str(file))
+    content = _checked(content, TESTED | {"results": TABLES, "grid": []}, str(file))
     of_all = {name: content[name] for name in TESTED}
     _tests(of_all, str(file))
     found: dict[Experiment, dict[Test, None]] = {}  # a model that two blocks ask for is trained and listed once
-    for block, where in _blocks(content, "grid", str(file)):
-        _check_keys(block, (*TESTED, "tasks", "methods", "seeds", "presets", "overrides"), where)
-        tests = dict.fromkeys(_tests(of_all | block, where))
-        for wanted in _experiments(block, where):
-            found.setdefault(wanted, {}).update(tests)
+    for block, where in _blocks(content, "grid", of_all | GRID, str(file)):
+        tests = dict.fromkeys(_tests(block, where))
+        names = product(*(block[key] for key in ("seeds", "presets", "methods", "tasks", "overrides")))
+        try:
+            for seed, preset, method, task, settings in names:
+                found.setdefault(with_settings(experiment(task, method, preset, seed), settings), {}).update(tests)
+        except ValueError as error:
+            raise ValueError(f"{error} (in {where})") from None
     if not found:
         raise ValueError(f"expected at least one [[grid]] in {file}")
-    return Sweep({wanted: tuple(tests) for wanted, tests in found.items()}, name)
+    return Sweep({wanted: tuple(tests) for wanted, tests in found.items()}, content["results"])
 
 
 def _tests(block: dict, where: str) -> list[Test]:
     """The evaluations that a block asks for."""
-    _check_sizes(block, where)
-    hard = block["hard_samples"]
-    _check(_whole_numbers([hard], 0), "hard_samples of at least 0", hard, where)
-    tests = evaluations_of(block["lengths"], block["samples"], hard)
-    for further, place in _blocks(block, "test", where):
-        _check_keys(further, ("set", "lengths", "samples"), place)
-        name = further.get("set")
-        _check(name in list(TEST_SETS), f"a set among {', '.join(TEST_SETS)}", name, place)
-        _check_sizes(further, place)
-        tests += [(name, length, further["samples"]) for length in further["lengths"]]
+    tests = evaluations_of(block["lengths"], block["samples"], block["hard_samples"])
+    for further, _ in _blocks(block, "test", dict.fromkeys(("set", "lengths", "samples")), where):
+        tests += [(further["set"], length, further["samples"]) for length in further["lengths"]]
     return tests
 
 
-def _blocks(content: dict, name: str, where: str) -> list[tuple[dict, str]]:
-    """Tables of a name, each with its place for a message."""
-    blocks = content.get(name, [])
+def _blocks(content: dict, name: str, defaults: dict, where: str) -> Iterator[tuple[dict, str]]:
+    """Tables of a name, `_checked`, each with its place for a message."""
+    blocks = content[name]
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise ValueError(f"expected [[{name}]] as tables in {where}, got {blocks!r}")
-    return [(block, f"{where} of [[{name}]] number {number}") for number, block in enumerate(blocks, 1)]
-
-
-def _experiments(block: dict, where: str) -> list[Experiment]:
-    block = {"seeds": [0], "presets": ["laptop"], "overrides": [[]]} | block
-    for key in ("tasks", "methods", "presets"):
-        names = block.get(key)
-        _check(bool(names) and _names(names), f"a list of {key}", names, where)
-    seeds, overrides = block["seeds"], block["overrides"]
-    _check(_whole_numbers(seeds, 0), "seeds as whole numbers", seeds, where)
-    fits = isinstance(overrides, list) and bool(overrides) and all(map(_names, overrides))
-    _check(fits, "overrides as a list of lists", overrides, where)
-    names = product(*(block[key] for key in ("seeds", "presets", "methods", "tasks", "overrides")))
-    try:
-        return [with_settings(experiment(t, m, preset, seed), settings) for seed, preset, m, t, settings in names]
-    except ValueError as error:
-        raise ValueError(f"{error} (in {where})") from None
-
-
-def _check(fits: bool, expected: str, got: Any, where: str) -> None:
-    if not fits:
-        raise ValueError(f"expected {expected} in {where}, got {got!r}")
-
-
-def _check_sizes(block: dict, where: str) -> None:
-    lengths, samples = block.get("lengths"), block.get("samples")
-    if not _whole_numbers(lengths, 1) or not _whole_numbers([samples], 1):
-        raise ValueError(f"expected lengths and samples of at least 1 in {where}, got {lengths!r} and {samples!r}")
-
-
-def _check_keys(content: dict, allowed: tuple[str, ...], where: str) -> None:
-    if unknown := sorted(set(content) - set(allowed)):
-        raise ValueError(f"expected keys among {', '.join(sorted(allowed))} in {where}, got {unknown[0]!r}")
-
-
-def _names(values: object) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+    for number, block in enumerate(blocks, 1):
+        place = f"{where} of [[{name}]] number {number}"
+        yield _checked(block, defaults, place), place
 
 
 def _whole_numbers(values: object, least: int) -> bool:
     return isinstance(values, list) and bool(values) and all(type(v) is int and v >= least for v in values)
+
+
+def _texts(values: object, least: int = 1) -> bool:
+    return isinstance(values, list) and len(values) >= least and all(isinstance(value, str) for value in values)
+
+
+# What the value of a key is, and whether one is that.
+KINDS = {
+    "tasks": ("a list of tasks", _texts),
+    "methods": ("a list of methods", _texts),
+    "presets": ("a list of presets", _texts),
+    "seeds": ("seeds as whole numbers", lambda seeds: _whole_numbers(seeds, 0)),
+    "overrides": (
+        "overrides as a list of lists",
+        lambda of: isinstance(of, list) and of and all(_texts(v, 0) for v in of),
+    ),
+    "hard_samples": ("hard_samples of at least 0", lambda size: _whole_numbers([size], 0)),
+    "set": (f"a set among {', '.join(TEST_SETS)}", lambda name: name in list(TEST_SETS)),
+    "results": (f"results among {', '.join(FILES)}", lambda name: name in FILES),
+}
+
+
+def _checked(content: dict, defaults: dict, where: str) -> dict:
+    """A table with the defaults of what it leaves out; other keys, and values of another kind, are refused."""
+    if unknown := sorted(set(content) - set(defaults)):
+        raise ValueError(f"expected keys among {', '.join(sorted(defaults))} in {where}, got {unknown[0]!r}")
+    content = defaults | content
+    for key, (expected, fits) in KINDS.items():
+        if key in content and not fits(content[key]):
+            raise ValueError(f"expected {expected} in {where}, got {content[key]!r}")
+    lengths, samples = content["lengths"], content["samples"]
+    if not _whole_numbers(lengths, 1) or not _whole_numbers([samples], 1):
+        raise ValueError(f"expected lengths and samples of at least 1 in {where}, got {lengths!r} and {samples!r}")
+    return content
