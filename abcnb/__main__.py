@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from itertools import product, zip_longest
+from itertools import cycle, product, zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -218,8 +218,7 @@ def predict_command(
     print(f"source   {answer.source}")
     if task.in_rows:
         pairs = zip_longest(task.split_rows(answer.written), task.split_rows(answer.label), fillvalue="")
-        for number, (row, true) in enumerate(pairs):
-            name = task.row_names[number % len(task.row_names)]
+        for name, (row, true) in zip(cycle(task.row_names), pairs, strict=False):
             print(f"{name:<9}{row}" + ("" if row == true else f"  (true: {true or 'no row'})"))
     else:
         print(f"written  {answer.written}  (units first)\nlabel    {answer.label}")

@@ -56,47 +56,40 @@ class Method:
     """What makes a method, before sizes and schedules."""
 
     description: str
-    position: str  # position scheme in an encoder-decoder
-    in_stream: str = ""  # the same in one stream; empty where it is no method there
-    in_rows: str = ""  # the same for outputs in rows
+    position: str  # position scheme in an encoder-decoder, and in one stream
+    in_rows: str = ""  # the same for outputs in rows; empty where it is no method of decoder-only models
     bias: str = "none"
     adapts: bool = False  # adapters on the frozen Vanilla model
 
 
 METHODS = {
-    "vanilla": Method("sinusoidal positions", "sinusoidal", "sinusoidal", "sinusoidal"),
-    "nope": Method("no positions", "none", "none", "none"),
-    "alibi": Method("ALiBi (Press et al. 2022) in self-attention, no positions", "none", "none", "none", "alibi"),
+    "vanilla": Method("sinusoidal positions", "sinusoidal", "sinusoidal"),
+    "nope": Method("no positions", "none", "none"),
+    "alibi": Method("ALiBi (Press et al. 2022) in self-attention, no positions", "none", "none", "alibi"),
     "alibi-cross": Method("ALiBi in self- and cross-attention, no positions", "none", bias="alibi-cross"),
-    "rope": Method("rotary positions (Su et al. 2021)", "rotary", "rotary", "rotary"),
+    "rope": Method("rotary positions (Su et al. 2021)", "rotary", "rotary"),
     "rpe": Method("relative positions (Shaw et al. 2018) in self- and cross-attention", "relative"),
     "rpe-self": Method("the same in self-attention alone", "relative-self"),
     "abs-sinusoidal": Method("the paper's ABS, w=1, sinusoidal positions (+ w=1)", "sinusoidal", bias="window"),
     "abs-cpi": Method("the paper's ABS, w=1, CPI T=3 (+ T=3)", "cyclic-columns", bias="window"),
     "abs-nope": Method("the paper's ABS, w=1, no positions (NoPE + w=1)", "none", bias="window"),
-    "abs": Method("ABS: lines written by hand", "none", "none", "kinds", "by-hand"),
+    "abs": Method("ABS: lines written by hand", "none", "kinds", "by-hand"),
     "abc-paper": Method("the paper's ABC, Algorithm 1, operands padded to 61 digits", "none", bias="algorithm1"),
     "abc-columns": Method("ABC over matrix columns, operands padded to 61 digits", "none", bias="columns"),
-    "abc": Method("ABC: lines found in the attention of Vanilla", "none", "none", "kinds", "calibrated"),
+    "abc": Method("ABC: lines found in the attention of Vanilla", "none", "kinds", "calibrated"),
     "learned": Method("a learned vector for each position (Gehring et al. 2017)", "learned"),
     "randomized": Method(
-        "randomized positions (Ruoss et al. 2023): sinusoidal at sorted random positions", "randomized"
+        "randomized positions (Ruoss et al. 2023): sinusoidal at sorted random ones", "randomized"
     ),
-    "rope-pi": Method(
-        "rotary positions, interpolated to the training width (Chen et al. 2023; no fine-tuning)", "rotary"
-    ),
-    "t5": Method("T5's bucketed relative bias (Raffel et al. 2020)", "t5", "t5", "t5"),
+    "rope-pi": Method("rotary, interpolated to the training width (Chen et al. 2023; no fine-tuning)", "rotary"),
+    "t5": Method("T5's bucketed relative bias (Raffel et al. 2020)", "t5", "t5"),
     "kerple": Method("KERPLE's logarithmic bias (Chi et al. 2022) in self- and cross-attention", "kerple"),
-    "fire": Method("FIRE's bias (Li et al. 2024)", "fire", "fire", "fire"),
+    "fire": Method("FIRE's bias (Li et al. 2024)", "fire", "fire"),
     "abacus": Method(
-        "Abacus embeddings (McLeish et al. 2024): a digit's place in its number, from a random offset",
-        "abacus",
-        "abacus",
-        "abacus",
+        "Abacus embeddings (McLeish et al. 2024): a digit's place, from a random offset", "abacus", "abacus"
     ),
     "coupled": Method(
         "position coupling (Cho et al. 2024): one index for the tokens of a place, in rows one of a row as well",
-        "coupled",
         "coupled",
         "coupled-rows",
     ),
@@ -124,8 +117,10 @@ def position_of(task: str, method: str, preset: str = "laptop") -> str:
     chosen = METHODS[method]
     if (chosen.bias in OF_NUMBERS or method == "lora-long") and not _is_on_numbers(task):
         return ""
-    found = {"encoder-decoder": chosen.position, "one stream": chosen.in_stream, "rows": chosen.in_rows}
-    return found.get(architecture_of(task, preset), "")
+    where = architecture_of(task, preset)
+    if where == "encoder-decoder" or (where == "one stream" and chosen.in_rows):
+        return chosen.position
+    return chosen.in_rows if where == "rows" else ""
 
 
 def has(task: str, method: str, preset: str = "laptop") -> bool:

@@ -35,8 +35,6 @@ TEXTS = dict.fromkeys(  # all other columns are numbers
     ("task", "method", "preset", "test_set", "device", "position", "train_numbers", "form", "hardware", "run",
      "settings", "code", "date", "worst_kind", "worst_percent", "outcome", "attention", "kind", "line", "variant"), str,
 )  # fmt: skip
-
-
 Wanted = Mapping[Experiment, Sequence[Test]]  # experiments, each with its evaluations
 
 
