@@ -12,9 +12,9 @@ from abcnb.tasks.task import TASKS
 
 def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
     """Rows of accuracy.csv with exact_match, low and high added: percent, and its 95% Wilson interval."""
-    pairs = zip(table["correct"], table["samples"], strict=True)
-    bounds = [[100 * bound for bound in wilson_interval(*pair)] for pair in pairs]
-    return table.assign(exact_match=exact_match, low=[low for low, _ in bounds], high=[high for _, high in bounds])
+    bounds = [wilson_interval(*pair) for pair in zip(table["correct"], table["samples"], strict=True)]
+    low, high = ([100 * pair[side] for pair in bounds] for side in (0, 1))
+    return table.assign(exact_match=exact_match, low=low, high=high)
 
 
 def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
@@ -23,13 +23,10 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
     A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`. Where a row has
     several seeds and a cell one, the cell says so. Presets and settings are columns where they differ.
     """
-    rows, names = [], ["task", "method"]
-    if "preset" in table and table["preset"].nunique() > 1:
-        names.append("preset")
-    if "settings" in table and (table["settings"] != "").any():
-        names.append("settings")
+    differ = {"preset": table["preset"].nunique() > 1, "settings": (table["settings"] != "").any()}
+    rows, names = [], ["task", "method", *(name for name in differ if differ[name])]
     for group_names, group in table.groupby(names, sort=False):
-        seeds, preset = group["seed"].nunique(), group["preset"].iloc[0] if "preset" in group else ""
+        seeds, preset = group["seed"].nunique(), group["preset"].iloc[0]
         row = dict(zip(names, group_names, strict=True)) | {"seeds": seeds}
         for length in lengths:
             known = published(row["task"], row["method"], length, preset) if with_published else None
