@@ -6,8 +6,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from abcnb import pipeline
 from abcnb.lines.biases import NO_BIASES
+from abcnb.rivals.lora import new_adapted
 from abcnb.study.cost import forward_flops, training_flops
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
@@ -45,7 +45,7 @@ def test_frozen_weights_need_no_gradients():
     """The counter and ours differ by what the first layer's and the adapters' own gradients take."""
     wanted = experiment("addition", "lora")
     adapted = new_model(wanted.interpolation, NO_BIASES).state_dict()
-    model = pipeline.new_model(wanted.get_task(), wanted.model, wanted.seed, NO_BIASES, adapted, wanted.lora)
+    model = new_adapted(wanted.get_task(), wanted.model, wanted.seed, wanted.lora, adapted)
     batch = wanted.data().train(3, torch.Generator().manual_seed(0))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         F.cross_entropy(model(batch).flatten(0, 1), batch.target.flatten()).backward()
