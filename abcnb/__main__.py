@@ -442,8 +442,7 @@ def hero_command():
 @app.command("bench")
 def bench_command(device: Device = "cpu"):
     """Measure speed as ratios within one run: on one thread, or training steps of the paper preset on a GPU."""
-    from abcnb.bench.evaluation import bench_cpu
-    from abcnb.bench.training import bench_gpu
+    from abcnb.bench import bench_cpu, bench_gpu
 
     where = pick_device(device)
     print(bench_gpu(where) if where.type == "cuda" else bench_cpu())

@@ -8,13 +8,14 @@ import nbformat
 import pytest
 import torch
 
-from abcnb.bench import evaluation, training
-from abcnb.bench.evaluation import batch_of, kept_bytes
-from abcnb.bench.training import (
+from abcnb import bench
+from abcnb.bench import (
+    batch_of,
     bench_gpu,
     bench_many,
     bench_parts,
     bench_step,
+    kept_bytes,
     matrix_rate,
     seconds,
     step_flops,
@@ -46,14 +47,13 @@ def test_every_part_has_a_line(monkeypatch):
         work()
         return 1.0
 
-    monkeypatch.setattr(evaluation, "seconds", once)
-    monkeypatch.setattr(training, "seconds", once)
-    monkeypatch.setattr(evaluation, "EXACT_MATCHES", 2)
-    monkeypatch.setattr(evaluation, "ALONG_LINES", (("addition", 12, 2), ("many-addition", 3, 2)))
-    monkeypatch.setattr(evaluation, "bench_many", lambda *_: ["  8 models at once"])
-    monkeypatch.setattr(evaluation, "bench_parts", lambda *_: "  of its time")
-    monkeypatch.setattr(evaluation, "bench_lines", lambda: ["a Llama"])
-    _, *ratios, step, eager, theirs, _, _, _, _, _, _, _ = evaluation.bench_cpu().splitlines()
+    monkeypatch.setattr(bench, "seconds", once)
+    monkeypatch.setattr(bench, "EXACT_MATCHES", 2)
+    monkeypatch.setattr(bench, "ALONG_LINES", (("addition", 12, 2), ("many-addition", 3, 2)))
+    monkeypatch.setattr(bench, "bench_many", lambda *_: ["  8 models at once"])
+    monkeypatch.setattr(bench, "bench_parts", lambda *_: "  of its time")
+    monkeypatch.setattr(bench, "bench_lines", lambda: ["a Llama"])
+    _, *ratios, step, eager, theirs, _, _, _, _, _, _, _ = bench.bench_cpu().splitlines()
     assert len(ratios) == 3 and all("1.0×" in line for line in ratios)
     assert "addition vanilla" in step and "steps/s" in eager and "TransformerDecoder" in theirs
 
@@ -107,29 +107,29 @@ def test_the_parts_of_a_step_sum_up():
 
 def test_many_at_once_are_compared_with_one_after_another(monkeypatch):
     taken = iter([0.5, 3.0])
-    monkeypatch.setattr(training, "seconds", lambda work, device, repeats: work() is not None and next(taken))
+    monkeypatch.setattr(bench, "seconds", lambda work, device, repeats: work() is not None and next(taken))
     assert bench_many(reduced(), (2,), CPU, 1) == ["  2 models at once: 3.00 of the time of one after another"]
 
 
 def test_the_best_of_three_blocks_counts_after_one_to_warm_up(monkeypatch):
     """Blocks of two calls that take 1, 9, 3 and 4 seconds by the clock."""
     ticks = iter([0, 1, 10, 19, 20, 23, 30, 34])
-    monkeypatch.setattr(training.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: next(ticks))
     calls = []
     assert seconds(lambda: calls.append(1), CPU, 2) == 1.5
     assert len(calls) == 8 and next(ticks, None) is None
 
 
 def test_the_rate_of_matrix_products_is_in_operations_per_second(monkeypatch):
-    monkeypatch.setattr(training, "seconds", lambda work, device, repeats: work() is not None and 0.25)
+    monkeypatch.setattr(bench, "seconds", lambda work, device, repeats: work() is not None and 0.25)
     assert matrix_rate(CPU, torch.float32, 10) == 2 * 10**3 / 0.25
 
 
 def test_forms_are_compared_in_steps_per_second_and_in_shares_of_the_matrix_rate(monkeypatch):
     e = reduced()
-    monkeypatch.setattr(training, "matrix_rate", lambda device: 4.0 * step_flops(e))
+    monkeypatch.setattr(bench, "matrix_rate", lambda device: 4.0 * step_flops(e))
     taken = iter([0.5, 2.0])
-    monkeypatch.setattr(training, "seconds", lambda work, device, repeats: work() is not None and next(taken))
+    monkeypatch.setattr(bench, "seconds", lambda work, device, repeats: work() is not None and next(taken))
     assert bench_step(e, CPU, 1)[1:] == [
         "  ours: 2.0 steps/s, 50% of the matrix rate",
         "  torch.nn.TransformerDecoder: 0.5 steps/s, 12% of the matrix rate",

@@ -1,0 +1,291 @@
+"""Speed as ratios within one run: on one thread of a CPU, or training steps on a GPU.
+
+Of a training step against PyTorch's own model and the rate of matrix products, of exact match, of a Llama with lines.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.rnn import pad_sequence
+
+from abcnb.machine.devices import hardware
+from abcnb.model.decoding import greedy_decode, predictions_in_chunks
+from abcnb.model.evaluation import wrong_tokens
+from abcnb.model.training import in_bf16, loss_of, optimizer_of, training_step
+from abcnb.model.transformer import Transformer
+from abcnb.pipeline import HEADS_WITH_LINES, lines_by_hand
+from abcnb.study.cost import forward_flops
+from abcnb.study.experiments import Experiment
+from abcnb.study.methods import experiment
+from abcnb.study.runs import new_model, written_biases
+from abcnb.tasks.task import Batch
+from abcnb.tasks.testsets import random_operands, test_cases
+from abcnb.tasks.tokens import CHARACTERS, IDS
+from abcnb.tasks.training_data import TrainingData
+from abcnb.yours.hugging_face import attach
+from abcnb.yours.pytorch import TokenRule
+
+CPU = torch.device("cpu")
+BATCH, WIDTHS = 128, range(2, 10)  # of the Llama
+EXACT_MATCHES = 256
+# Exact match along lines: task, length and samples; outputs in rows are in one stream.
+ALONG_LINES = (
+    ("addition", 60, 256), ("addition", 600, 32), ("addition", 2000, 4),
+    ("many-addition", 6, 64), ("many-addition", 20, 8), ("many-addition", 40, 2), ("multiplication", 60, 1),
+)  # fmt: skip
+
+
+def seconds(work: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
+    """Seconds a call: the best of three blocks of `repeats`, each waited for once, after one to warm up."""
+    blocks = []
+    for _ in range(4):
+        started = time.perf_counter()
+        for _ in range(repeats):
+            work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        blocks.append((time.perf_counter() - started) / repeats)
+    return min(blocks[1:])
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype = torch.float32, size: int = 1024) -> float:
+    """FLOP/s of a square matrix product on this device."""
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return 2 * size**3 / seconds(lambda: a @ b, device, 10)
+
+
+def built(e: Experiment, device: torch.device) -> Transformer:
+    """A new model of an experiment whose biases are written, in training."""
+    return new_model(e, written_biases(e)).to(device).train()
+
+
+class TorchDecoder(Transformer):
+    """The same model with `torch.nn.TransformerDecoder` in place of its own layers."""
+
+    def __init__(self, e: Experiment):
+        c = e.model
+        super().__init__(c, e.get_task().vocabulary_size)
+        layer = nn.TransformerDecoderLayer(
+            c.d_model, c.heads, c.d_ff, c.dropout, batch_first=True, norm_first=True
+        )
+        self.decoder = nn.TransformerDecoder(layer, c.decoder_layers)
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Teacher-forced logits."""
+        x = self.embed(self.sequence(batch), batch.stream.columns())
+        memory = self.embed(batch.source, batch.stream.columns(crossing=True))
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
+        return self.logits(self.decoder(x, memory, tgt_mask=mask, tgt_is_causal=True))
+
+
+def step_of(model: nn.Module, e: Experiment, device: torch.device) -> Callable[[], torch.Tensor]:
+    """A step as `training.train` makes it after warm-up, its batch drawn on the device."""
+    data, generator = e.data(device), torch.Generator(device).manual_seed(e.seed)
+    config, optimizer = e.training, optimizer_of(model, e.training)
+
+    def step() -> torch.Tensor:
+        batch = data.train(config.batch_size, generator)
+        return training_step(model, optimizer, batch, config, config.warmup_steps)
+
+    return step
+
+
+def step_of_many(e: Experiment, count: int, device: torch.device) -> tuple[Callable[[], torch.Tensor], dict]:
+    """A step of models that differ in their seeds alone, in one batched pass; and their weights, [count, …]."""
+    each, config = [replace(e, seed=e.seed + number) for number in range(count)], e.training
+    models = [built(one, device) for one in each]
+    weights = {name: weight.detach() for name, weight in stack_module_state(models)[0].items()}
+    optimizer = torch.optim.AdamW(
+        weights.values(), config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    data, generators = e.data(device), [torch.Generator(device).manual_seed(one.seed) for one in each]
+
+    def step() -> torch.Tensor:
+        batches = [data.train(config.batch_size, generator) for generator in generators]
+
+        def loss(learned: dict, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            forward = lambda batch: functional_call(models[0], learned, (batch,))  # noqa: E731
+            return loss_of(forward, Batch(source, target, batches[0].stream), in_bf16(config, device))
+
+        sources, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("source", "target"))
+        with sdpa_kernel(SDPBackend.MATH):  # the one that has a rule for batches of models
+            gradients, losses = vmap(grad_and_value(loss), randomness="different")(weights, sources, targets)
+        norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values()).sqrt()
+        shares = (config.clip / (norms + 1e-6)).clamp(max=1)
+        for name, gradient in gradients.items():
+            weights[name].grad = gradient * shares.view(-1, *[1] * (gradient.dim() - 1))
+        optimizer.step()
+        return losses
+
+    return step, weights
+
+
+def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, steps: int = 20) -> list[str]:
+    """Steps of several models at once, against as many one after another."""
+    alone, lines = seconds(step_of(built(e, device), e, device), device, steps), []
+    for count in counts:
+        taken = seconds(step_of_many(e, count, device)[0], device, steps)
+        lines.append(f"  {count} models at once: {taken / count / alone:.2f} of the time of one after another")
+    return lines
+
+
+def bench_parts(e: Experiment, device: torch.device, steps: int = 20) -> str:
+    """Where the time of a training step goes, and of its part of a validation, as shares of their sum."""
+    model, data, config = built(e, device), e.data(device), e.training
+    optimizer, generator = optimizer_of(model, config), torch.Generator(device).manual_seed(e.seed)
+    batch, held_out = (
+        data.train(config.batch_size, generator),
+        data.validation(config.validation_samples, generator),
+    )
+
+    def forward() -> torch.Tensor:
+        return loss_of(model, batch, in_bf16(config, device))
+
+    def update() -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+        optimizer.step()
+
+    spent = {"data": seconds(lambda: data.train(config.batch_size, generator), device, steps)}
+    spent["forward"] = seconds(forward, device, steps)
+    spent["backward"] = seconds(lambda: forward().backward(), device, steps) - spent["forward"]
+    spent["optimizer"] = seconds(update, device, steps)
+    model.eval()
+    validation = seconds(lambda: [wrong_tokens(model, part) for part in held_out], device)
+    spent["validation"] = validation / config.validate_every
+    shares = (f"{name} {100 * part / sum(spent.values()):.0f}%" for name, part in spent.items())
+    return "  of its time: " + ", ".join(shares)
+
+
+def step_flops(e: Experiment) -> int:
+    """Floating point operations of a training step, forward and backward."""
+    return 3 * e.training.batch_size * forward_flops(e)
+
+
+def bench_step(e: Experiment, device: torch.device, steps: int = 20) -> list[str]:
+    """Steps per second and shares of the matrix rate, beside those of `torch.nn.TransformerDecoder`."""
+    forms = {"ours": built(e, device), "torch.nn.TransformerDecoder": TorchDecoder(e).to(device).train()}
+    if device.type == "cuda":
+        forms["ours, compiled"] = torch.compile(built(e, device))
+        forms["ours, CUDA graphs"] = torch.compile(built(e, device), mode="reduce-overhead")
+    rate = matrix_rate(device, torch.bfloat16, 8192) if device.type == "cuda" else matrix_rate(device)
+    lines = [
+        f"training step, {e.task} {e.method}, preset {e.preset}, batch {e.training.batch_size}, width "
+        f"{e.train_width}; matrix products at {rate / 1e12:.2f} TFLOP/s"
+    ]
+    for name, form in forms.items():
+        taken = seconds(step_of(form, e, device), device, steps)
+        share = 100 * step_flops(e) / taken / rate
+        lines.append(f"  {name}: {1 / taken:.1f} steps/s, {share:.0f}% of the matrix rate")
+    return lines
+
+
+def bench_exact_match() -> str:
+    """Exact match of Addition at 60 digits, teacher-forced, against greedy decoding."""
+    e = experiment("addition", "abs")
+    task, model = e.get_task(), built(e, CPU).eval()
+    batch = task.batch(random_operands(task, 60, EXACT_MATCHES), e.form)
+    steps = batch.target.shape[1]
+    forced = seconds(lambda: wrong_tokens(model, batch), CPU)
+    cached = seconds(lambda: greedy_decode(model, batch.source, batch.stream, steps), CPU)
+    uncached = seconds(lambda: greedy_decode(model, batch.source, batch.stream, steps, cache=False), CPU)
+    return (
+        f"exact match of {EXACT_MATCHES} × 60 digits: teacher-forced {forced:.2f} s; greedy without cache "
+        f"{uncached:.1f} s: {uncached / forced:.1f}×; greedy with cache {cached:.2f} s: {cached / forced:.2f}×"
+    )
+
+
+def bench_along_lines(name: str, length: int, samples: int) -> str:
+    """Exact match along lines, in chunks, against the whole attention matrix."""
+    e = experiment(name, "abs")
+    task, model = e.get_task(), built(e, CPU).eval()
+    batch = task.batch(test_cases(task, length, samples, "random")["random"], e.form)
+    few = seconds(lambda: predictions_in_chunks(model, batch), CPU)
+    # Its lines a mask over all columns, with queries and keys, as its attention is recorded.
+    model.__class__ = type("WholeMatrix", (Transformer,), {"gathers": False})
+    whole = seconds(lambda: model.predictions(batch), CPU)
+    return (
+        f"exact match of {samples} × {length:,} ({name}): along lines {few:.2f} s, over the whole matrix "
+        f"{whole:.2f} s: {whole / few:.1f}×"
+    )
+
+
+def kept_bytes(forward: Callable[[], torch.Tensor], weights: set[int]) -> int:
+    """Bytes that a forward pass keeps for the backward pass, each storage once, but for weights (their addresses)."""
+    storages: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        _loss = forward()  # alive, so that no address is used twice
+    return sum(size for address, size in storages.items() if address not in weights)
+
+
+def batch_of(data: TrainingData, widths: range, generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Sums of numbers of several widths, equally many of each, as a data collator pads them."""
+    rows = []
+    for width in widths:
+        operands = [torch.randint(10, (BATCH // len(widths), width), generator=generator) for _ in "ab"]
+        batch = data.task.batch([F.pad(digits[:, :-1], (0, 1)) for digits in operands])
+        prompt = batch.source.where(batch.source != IDS["&"], IDS["="])
+        rows += list(torch.cat([prompt, batch.target], 1))
+    ids = pad_sequence(rows, True, IDS["@"])
+    given = ids != IDS["@"]
+    return {"input_ids": ids, "labels": ids.where(given, -100), "attention_mask": given.long()}
+
+
+def bench_lines() -> list[str]:
+    """Time and memory of both passes with lines, in parts of those without, on one shape and on eight padded ones."""
+    import transformers
+
+    data, generator = TrainingData("addition", one_stream=True), torch.Generator().manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=len(CHARACTERS), hidden_size=128, intermediate_size=512, num_hidden_layers=2,
+        num_attention_heads=HEADS_WITH_LINES, num_key_value_heads=HEADS_WITH_LINES,
+    )  # fmt: skip
+    plain, lined = (transformers.LlamaForCausalLM(config).train() for _ in range(2))
+    rule = TokenRule(digits=[IDS[digit] for digit in "0123456789"], prompt_end=IDS["="])
+    attach(lined, lines_by_hand(data).self_biases[0], rule)
+    told = []
+    for name, widths in (("of one shape", WIDTHS[-1:]), (f"of {len(WIDTHS)} shapes, padded", WIDTHS)):
+        batch = batch_of(data, widths, generator)
+        time, memory = zip(*(_cost(model, batch) for model in (lined, plain)), strict=True)
+        told.append(
+            f"forward and backward pass of a Llama with lines, batches {name}: {time[0] / time[1]:.2f} of the time and "
+            f"{memory[0] / memory[1]:.2f} of the memory of one without"
+        )
+    return told
+
+
+def _cost(model: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[float, int]:
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    forward = lambda: model(**batch, use_cache=False).loss  # noqa: E731
+    return seconds(lambda: forward().backward(), CPU, 5), kept_bytes(forward, weights)
+
+
+def bench_cpu() -> str:
+    """All of it on one thread, as text."""
+    torch.set_num_threads(1)
+    vanilla, by_hand = experiment("addition", "vanilla"), experiment("addition", "abs")
+    lines = [hardware(CPU), bench_exact_match(), *(bench_along_lines(*size) for size in ALONG_LINES)]
+    for e in (vanilla, by_hand):
+        lines += [*bench_step(e, CPU), bench_parts(e, CPU)]
+    lines += bench_many(vanilla, (8,), CPU, 3)
+    return "\n".join(lines + (bench_lines() if find_spec("transformers") else []))
+
+
+def bench_gpu(device: torch.device, preset: str = "paper", steps: int = 20, counts: tuple = (8, 32)) -> str:
+    """Steps of Vanilla Successor and Addition, and of many models of Addition at once, as text."""
+    wanted = [experiment(task, "vanilla", preset) for task in ("successor", "addition")]
+    lines = [hardware(device)]
+    for e in wanted:
+        lines += [*bench_step(e, device, steps), bench_parts(e, device, steps)]
+    return "\n".join([*lines, *bench_many(wanted[-1], counts, device, steps)])
