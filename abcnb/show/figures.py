@@ -321,13 +321,8 @@ def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
         axis.hist(found[name].numpy(), bins=60, log=True, color=style.KEPT, edgecolor=style.KEPT)
         least = float(found[name].min())
         axis.axvline(least, linestyle=":", color="0.4")
-        place = {
-            "xycoords": axis.get_xaxis_transform(),
-            "textcoords": "offset points",
-            "rotation": 90,
-            "va": "top",
-        }
-        axis.annotate(f"{least:.2f}", (least, 0.97), (-12, 0), **place)
+        place = {"xycoords": axis.get_xaxis_transform(), "textcoords": "offset points"}
+        axis.annotate(f"{least:.2f}", (least, 0.97), (-12, 0), **place, rotation=90, va="top")
         axis.set(xlim=(0, None), xlabel="lead of the right logit")
     return style.finish(figure, title)
 
@@ -335,41 +330,41 @@ def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
 # Maps: attention weights, biases and what source columns are.
 
 
-def _draw_map(axis: Axes, matrix: torch.Tensor, source: str | None, bar: str, **limits) -> None:
-    """A heat map with few ticks, or the source's tokens; what is −inf is grey; `bar` labels the colour bar."""
-    axis.set_facecolor(style.CLOSED)
-    values, (rows, columns) = matrix.numpy(), matrix.shape
-    labelled = source and columns <= MOST_LABELLED
-    labels = {"xticklabels": list(source) if labelled else max(1, columns // 6), "yticklabels": max(1, rows // 8)}
-    bars = {"cbar": bool(bar), "cbar_kws": {"label": bar}}
-    sns.heatmap(values, mask=~np.isfinite(values), cmap=style.COLOURMAP, ax=axis, **labels, **bars, **limits)
-    axis.tick_params(rotation=0)
-    if labelled:
-        axis.tick_params("x", labelsize=7 if columns <= 20 else 6)
-
-
-def _head_maps(
-    values: torch.Tensor,
+def _maps(
+    matrices: dict[str, torch.Tensor],
     title: str,
-    source: str | None,
-    columns_are: str,
-    width: float,
-    height: float,
+    size: tuple[float, float],
     bar: str,
-    first_head: int = 0,
+    source: str | None = None,
+    columns_are: str = "column",
     **limits,
 ) -> Figure:
-    """A map for every head, four in a row; in one stream a row is a token too, the one before the token it writes."""
-    across = min(4, len(values))
-    down = -(-len(values) // across)
-    figure = plt.figure(figsize=(width * across, height * down), layout="constrained")
-    rows_are = "token" if columns_are == "token" else "output step"
-    for head, matrix in enumerate(values):
-        axis = figure.add_subplot(down, across, head + 1)
-        _draw_map(axis, matrix, source, bar if head == len(values) - 1 else "", **limits)
-        axis.set(title=f"head {first_head + head}", xlabel=columns_are, ylabel=rows_are)
-    figure.suptitle(title)
-    return figure
+    """Heat maps by name, four in a row, with few ticks or the source's tokens; what is −inf is grey.
+
+    With `limits` they share a scale, and the last one alone has the colour bar, which `bar` labels; empty for none.
+    In one stream a row is a token too, the one before the token it writes.
+    """
+    figure, axes = style.row_of_axes(matrices, *size, most=4)
+    for name, axis in axes.items():
+        axis.set_facecolor(style.CLOSED)
+        values, (rows, columns) = matrices[name].numpy(), matrices[name].shape
+        labelled = source and columns <= MOST_LABELLED
+        ticks = {
+            "xticklabels": list(source) if labelled else max(1, columns // 6),
+            "yticklabels": max(1, rows // 8),
+        }
+        bars = {"cbar": bool(bar) and (not limits or name == list(matrices)[-1]), "cbar_kws": {"label": bar}}
+        sns.heatmap(values, mask=~np.isfinite(values), cmap=style.COLOURMAP, ax=axis, **ticks, **bars, **limits)
+        axis.tick_params(rotation=0)
+        if labelled:
+            axis.tick_params("x", labelsize=7 if columns <= 20 else 6)
+        axis.set(xlabel=columns_are, ylabel="token" if columns_are == "token" else "output step")
+    return style.finish(figure, title)
+
+
+def _of_heads(values: torch.Tensor, first: int = 0) -> dict[str, torch.Tensor]:
+    """The map of each head by its name."""
+    return {f"head {head}": matrix for head, matrix in enumerate(values, first)}
 
 
 @style.themed()
@@ -390,7 +385,7 @@ def attention_maps(
     """
     _, rows, columns = attention.shape
     size = np.clip((0.16 * columns, 0.18 * rows), (2.4, 2.0), (2.9, 2.6))
-    figure = _head_maps(attention, title, source, columns_are, *size, "weight", vmin=0, vmax=1)
+    figure = _maps(_of_heads(attention), title, size, "weight", source, columns_are, vmin=0, vmax=1)
     for axis in figure.axes[: len(attention)]:
         for row, column in marked:
             axis.add_patch(Rectangle((column, row), 1, 1, fill=False, color=style.KEPT, linewidth=1))
@@ -418,7 +413,8 @@ def bias_maps(
     width = max(2.4, 0.13 * columns + 1.2 if labelled else 0.05 * columns + 1.4)
     bar = "bias" if low < 0 else ""  # a window is open or closed: nothing to grade
     size = width, max(2.0, 0.045 * rows + 1.2)
-    return _head_maps(bias, title, source, columns_are, *size, bar, first_head, vmin=low or -1, vmax=0)
+    heads = _of_heads(bias, first_head)
+    return _maps(heads, title, size, bar, source, columns_are, vmin=low or -1, vmax=0)
 
 
 @style.themed()
@@ -427,11 +423,7 @@ def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
 
     `matrices`: name to [rows, columns], −inf where closed.
     """
-    figure, axes = style.row_of_axes(matrices, 3.9, 2.9)
-    for name, axis in axes.items():
-        _draw_map(axis, matrices[name], None, "added to the score")
-        axis.set(xlabel="column", ylabel="output step")
-    return style.finish(figure, title)
+    return _maps(matrices, title, (3.9, 2.9), "added to the score")
 
 
 @style.themed()
