@@ -163,14 +163,14 @@ def test_nothing_is_loaded_and_links_are_the_only_addresses(site):
     assert "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';" in written
 
 
-def test_the_index_lists_questions_and_results(site):
-    ready = Site(site.folder, site.sources, NAMES, frozenset({"05_abc"}))
-    document = {"cells": [markdown("# 5 · ABC\n\n**Question.** Does $x^2$ hold\nat length?\n\nMore.")]}
-    results = "| task | 6 |\n|---|---|\n| addition | 100 (99.9) |"
-    written = pages.index_page(dict.fromkeys(NAMES, document), ready, results, [("commit", "abc123")])
-    assert '<a class="title" href="05_abc.html">5 · ABC</a>' in written
-    assert written.count("not executed yet") == 2 and written.count("<math ") == 3
-    assert "at length?" in written and "More." not in written
-    assert "<td>100 (99.9)</td>" in written and "commit abc123" in written and "<img" not in written
-    png = base64.b64decode(PIXEL)
-    assert f"data:image/png;base64,{PIXEL}" in pages.index_page({}, ready, results, [], png)
+def test_the_page_before_all_others_embeds_images_and_leads_to_them(site):
+    site.sources.mkdir()
+    (site.sources / "hero.png").write_bytes(base64.b64decode(PIXEL))
+    text = "# Title\n\n![lines](hero.png)\n\n[4](notebooks/04_abs.ipynb) [own](reports/html/05_abc.html)"
+    written = pages.report_page({"cells": [markdown(text)]}, "index", site, [], [("torch", "2.13.0")])
+    assert (
+        f'<img src="data:image/png;base64,{PIXEL}" alt="lines" />' in written and "<title>Title</title>" in written
+    )
+    assert '<a href="04_abs.html">4</a> <a href="05_abc.html">own</a>' in written and "torch 2.13.0" in written
+    assert 'rel="next" href="04_abs.html"' in written and 'rel="prev"' not in written
+    assert '<button type="button" id="all-code"' not in written

@@ -72,7 +72,8 @@ def test_executes_all_in_the_running_interpreter_from_another_folder(executed, f
     assert "smoke True" in page and 'href="02_second.html"' in page and "injected" not in page
     for told in ("Python 3.", "torch ", "abcnb ", "code ", "executed in ", "preset = smoke"):
         assert told in page
-    assert "Is 01_first right?" in (html / "index.html").read_text()
+    index = (html / "index.html").read_text()
+    assert 'rel="next" href="01_first.html"' in index and "The rule" in index and "data:image/png" in index
 
 
 def test_kernels_of_the_users_folders_are_not_used(folder, execution, tmp_path, monkeypatch):
@@ -123,7 +124,7 @@ def test_committed_results_decide_where_a_notebook_reads_them(folder, execution)
     assert execution.fingerprint(second) != before
 
 
-@pytest.mark.parametrize("name", ["tokens.py", "show/pages.py", "show/templates/index.html.j2"])
+@pytest.mark.parametrize("name", ["tokens.py", "show/pages.py", "show/templates/base.html.j2"])
 def test_every_source_of_the_package_decides(folder, execution, tmp_path, monkeypatch, name):
     package = tmp_path / "abcnb"
     monkeypatch.setattr(reports.abcnb, "__file__", str(package / "__init__.py"))

@@ -112,7 +112,7 @@ class Markdown(mistune.HTMLRenderer):
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link to a page, a file or a site; to a document without a page its text alone."""
         path, hash_, anchor = url.partition("#")
-        name = path.removesuffix(".ipynb")
+        name = Path(path).stem
         if name in self.site.names:
             if name not in self.site.ready:
                 return text
@@ -122,6 +122,11 @@ class Markdown(mistune.HTMLRenderer):
         if anchor and (not path or name in self.site.names):
             anchor = _anchor(unquote(anchor))
         return super().link(text, path + hash_ + anchor, title)
+
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        """A PNG, embedded."""
+        data = base64.b64encode((self.site.sources / url).read_bytes()).decode("ascii")
+        return super().image(text, f"data:image/png;base64,{data}", title)
 
     def table(self, text: str) -> str:
         """A table that scrolls where it is too wide."""
@@ -158,7 +163,7 @@ def report_page(
     """The page of an executed document; a formula that cannot be converted is a ValueError.
 
     Args:
-        document: its cells and their outputs, as in the file `name`.
+        document: its cells and their outputs, as in the file `name`; `index` is the page before all others.
         parameters: name, value and help of each.
         provenance: what it was run with, as pairs of name and value.
     """
@@ -166,38 +171,10 @@ def report_page(
     first, *rest = document["cells"]
     introduction = markdown.html(re.sub(r"^#\s+.+\n?", "", first["source"], count=1))
     cells = [_cell(cell, markdown) for cell in rest if cell["cell_type"] != "raw"]
-    linked = [None, *(other if other in site.ready else None for other in site.names), None]
-    place = site.names.index(name)
+    linked = [None, None, *(other if other in site.ready else None for other in site.names), None]
+    place = ("index", *site.names).index(name)
     return templates.get_template("report.html.j2").render(
         title=question(document)[0] or name, introduction=introduction, cells=cells,
         contents=[heading for heading in markdown.headings if heading["level"] in (2, 3)],
         parameters=parameters, provenance=provenance, previous=linked[place], next=linked[place + 2],
-    )  # fmt: skip
-
-
-def index_page(
-    documents: dict[str, dict],
-    site: Site,
-    results: str,
-    provenance: list[tuple[str, str]],
-    figure: bytes = b"",
-    addable: bool = False,
-) -> str:
-    """The page that lists the others; a formula that cannot be converted is a ValueError.
-
-    Args:
-        documents: all of them by name; only those that are ready are linked to.
-        results: the headline table, as Markdown.
-        provenance: what it was made with, as pairs of name and value.
-        figure: a PNG above everything else; empty for none.
-        addable: there is a page on which models add (`try_page`).
-    """
-    markdown, entries = Markdown(site), []
-    for name, document in documents.items():
-        title, asked = question(document)
-        named = {"name": name, "title": title or name, "ready": name in site.ready}
-        entries.append(named | {"question": markdown.html(asked)})
-    return templates.get_template("index.html.j2").render(
-        title="Six digits in training, sixty in the test", entries=entries, results=markdown.html(results),
-        provenance=provenance, figure=base64.b64encode(figure).decode("ascii"), addable=addable,
     )  # fmt: skip

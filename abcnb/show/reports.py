@@ -1,7 +1,8 @@
 """Executes the notebooks in order and turns them into HTML pages.
 
 <reports>/executed/<name>-<preset>.ipynb   as they ran; not committed
-<reports>/html/<name>.html, index.html     pages of the laptop preset; of another, in html-<preset>/
+<reports>/html/<name>.html                 pages of the laptop preset; of another, in html-<preset>/
+<reports>/html/index.html                  the README, whose links lead to them
 <reports>/html/try.html                    two models that add in the browser
 """
 
@@ -11,7 +12,7 @@ import json
 import os
 import platform
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import papermill
 import torch
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
@@ -27,7 +29,6 @@ from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.show import pages, try_page
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
-from abcnb.study import results, tables
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.parameters import NOTEBOOK_PRESETS
 from abcnb.study.runs import RUNS
@@ -38,6 +39,7 @@ os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
 COMMITTED = (
     "results/*.csv", "sweeps/*.toml", "models/*/*-[0-9].json", "models/*/metrics.json", "models/*/*.safetensors",
 )  # fmt: skip
+README = NOTEBOOKS.parent / "README.md"
 ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # else each kernel warns that it is not
 
 
@@ -145,7 +147,7 @@ def _shown_parameters(file: Path, passed: dict) -> list[dict]:
 
 
 def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
-    """Write the page of every notebook that ran to its end, and the index; returns a line per page that failed."""
+    """Write the page of every notebook that ran to its end, and the README's; returns a line per page that failed."""
     files, target = {file.stem: file for file in find([], folder)}, execution.pages()
     executed = {name: notebook for name, file in files.items() if (notebook := execution.done(file))}
     ready = frozenset(name for name in files if name in executed or (target / f"{name}.html").exists())
@@ -157,17 +159,10 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
             made[name] = pages.report_page(clean(notebook), name, site, shown, record.provenance)
         except ValueError as error:
             failures.append(f"{name}: {error}")
-    table = results.read(execution.reports / "results" / "accuracy.csv")
-    presets = ("laptop", "decoder-only") if execution.preset == "laptop" else (execution.preset,)
-    proved = results.read(execution.reports / "results" / "certificates.csv")
-    text = tables.overview(table[table["preset"].isin(presets)], proved)
-    more = "\n\nThe last report covers every length, every seed and the hard cases."
-    text = text + more if text else f"Nothing is measured at preset {execution.preset} yet."
-    documents, hero = {name: read(file) for name, file in files.items()}, execution.reports / "hero.png"
-    figure = hero.read_bytes() if hero.exists() else b""
     if try_page.available(execution.reports):
         made["try"] = try_page.try_page(execution.reports)
-    made["index"] = pages.index_page(documents, site, text, provenance(execution.device), figure, "try" in made)
+    front, site = new_notebook(cells=[new_markdown_cell(README.read_text())]), replace(site, sources=README.parent)
+    made["index"] = pages.report_page(front, "index", site, [], provenance(execution.device))
     target.mkdir(parents=True, exist_ok=True)
     for name, page in made.items():
         write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page, encoding="utf-8"))
