@@ -157,14 +157,11 @@ def _cell(cell: dict, markdown: Markdown) -> dict:
     return {"code": code, "outputs": cell["outputs"], "described": described, "number": cell["execution_count"]}
 
 
-def report_page(
-    document: dict, name: str, site: Site, parameters: list[dict], provenance: list[tuple[str, str]]
-) -> str:
+def report_page(document: dict, name: str, site: Site, provenance: list[tuple[str, str]]) -> str:
     """The page of an executed document; a formula that cannot be converted is a ValueError.
 
     Args:
         document: its cells and their outputs, as in the file `name`; `index` is the page before all others.
-        parameters: name, value and help of each.
         provenance: what it was run with, as pairs of name and value.
     """
     markdown = Markdown(site)
@@ -176,5 +173,5 @@ def report_page(
     return templates.get_template("report.html.j2").render(
         title=question(document)[0] or name, introduction=introduction, cells=cells,
         contents=[heading for heading in markdown.headings if heading["level"] in (2, 3)],
-        parameters=parameters, provenance=provenance, previous=linked[place], next=linked[place + 2],
+        provenance=provenance, previous=linked[place], next=linked[place + 2],
     )  # fmt: skip

@@ -6,7 +6,6 @@
 <reports>/html/try.html                    two models that add in the browser
 """
 
-import ast
 import hashlib
 import json
 import os
@@ -31,7 +30,6 @@ from abcnb.show import pages, try_page
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.parameters import NOTEBOOK_PRESETS
-from abcnb.study.runs import RUNS
 
 # Kernels are of the interpreter that runs the command, whatever kernels the user's folders name.
 os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
@@ -116,12 +114,12 @@ class Execution:
 
         A failed cell or a dead kernel is a ValueError; the output, written cell by cell, is kept.
         """
-        output, fingerprint = self.output(file), self.fingerprint(file)
+        output, parameters, fingerprint = self.output(file), self.parameters(file), self.fingerprint(file)
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as anywhere:
             where = {"kernel_name": "python3", "cwd": anywhere, "config": ENCRYPTED}
             try:
-                notebook = papermill.execute_notebook(file.resolve(), output, self.parameters(file), **where)
+                notebook = papermill.execute_notebook(file.resolve(), output, parameters, **where)
             except PapermillExecutionError as error:
                 reason = error.evalue.strip().splitlines()[:1]
                 raise ValueError(": ".join([f"cell [{error.exec_count}]", error.ename, *reason])) from error
@@ -129,21 +127,11 @@ class Execution:
                 raise ValueError(str(error).splitlines()[0]) from error
         seconds = notebook.metadata.papermill.duration
         took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
-        record = {"fingerprint": fingerprint, "parameters": self.parameters(file)}
-        notebook.metadata["abcnb"] = record | {"provenance": [("executed in", took), *provenance(self.device)]}
+        passed = [("", f"{name} = {value}") for name, value in parameters.items() if not name.endswith("_dir")]
+        record = {"provenance": [*passed, ("executed in", took), *provenance(self.device)]}
+        notebook.metadata["abcnb"] = record | {"fingerprint": fingerprint}
         write(notebook, output)
         return took
-
-
-def _shown_parameters(file: Path, passed: dict) -> list[dict]:
-    """Name, value and help of a notebook's parameters as it ran; folders are relative to the repository."""
-    shown = []
-    for name, known in papermill.inspect_notebook(file).items():
-        value = passed.get(name, ast.literal_eval(known["default"]))
-        if isinstance(value, str):
-            value = value.removeprefix(f"{RUNS.parent}/") or "(default)"
-        shown.append({"name": name, "value": value, "help": known["help"]})
-    return shown
 
 
 def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
@@ -153,16 +141,14 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     ready = frozenset(name for name in files if name in executed or (target / f"{name}.html").exists())
     site, made, failures = pages.Site(target, folder.resolve(), tuple(files), ready), {}, []
     for name, notebook in executed.items():
-        record = notebook.metadata.abcnb
-        shown = _shown_parameters(files[name], record.parameters)
         try:
-            made[name] = pages.report_page(clean(notebook), name, site, shown, record.provenance)
+            made[name] = pages.report_page(clean(notebook), name, site, notebook.metadata.abcnb.provenance)
         except ValueError as error:
             failures.append(f"{name}: {error}")
     if try_page.available(execution.reports):
         made["try"] = try_page.try_page(execution.reports)
     front, site = new_notebook(cells=[new_markdown_cell(README.read_text())]), replace(site, sources=README.parent)
-    made["index"] = pages.report_page(front, "index", site, [], provenance(execution.device))
+    made["index"] = pages.report_page(front, "index", site, provenance(execution.device))
     target.mkdir(parents=True, exist_ok=True)
     for name, page in made.items():
         write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page, encoding="utf-8"))
