@@ -1,6 +1,5 @@
 """The committed notebooks: found, read, cleaned of what changes with every execution, and checked."""
 
-import ast
 import json
 import re
 from itertools import count
@@ -78,24 +77,6 @@ def _clean_output(output: NotebookNode, number: int | None) -> dict | None:
     return {"output_type": output.output_type, "data": data, "metadata": {}} | counted
 
 
-def _parameter_problems(notebook: NotebookNode, file: Path) -> list[str]:
-    tagged = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
-    if len(tagged) != 1:
-        return [f"{len(tagged)} cells tagged parameters, expected one"]
-    found = []
-    for name, known in papermill.inspect_notebook(file).items():
-        try:
-            value = ast.literal_eval(known["default"])
-        except ValueError:
-            found.append(f"parameter {name} is no literal: {known['default']}")
-            continue
-        if not known["help"]:
-            found.append(f"parameter {name} has no help that papermill finds: end its line in a comment")
-        if name == "preset" and value != COMMITTED_PRESET:
-            found.append(f"preset is {value!r}, expected {COMMITTED_PRESET!r}")
-    return found
-
-
 def problems(file: Path) -> list[str]:
     """What keeps a notebook from being committed, one line per problem."""
     notebook = read(file)
@@ -105,7 +86,14 @@ def problems(file: Path) -> list[str]:
         found.append(f"{left} of {len(codes)} code cells were not executed")
     failed = [n for n, cell in enumerate(codes, 1) if any(o.output_type == "error" for o in cell.outputs)]
     found += [f"code cell {number} failed" for number in failed]
-    found += _parameter_problems(notebook, file)
+    tagged = sum("parameters" in cell.metadata.get("tags", []) for cell in notebook.cells)
+    if tagged != 1:
+        found.append(f"{tagged} cells tagged parameters, expected one")
+    for name, known in papermill.inspect_notebook(file).items():
+        if not known["help"]:
+            found.append(f"parameter {name} has no help that papermill finds: end its line in a comment")
+        if name == "preset" and known["default"].strip("'\"") != COMMITTED_PRESET:
+            found.append(f"preset is {known['default']}, expected {COMMITTED_PRESET!r}")
     if notebook.cells[0].cell_type != "markdown" or not all(question(notebook)):
         found.append("the first cell is not Markdown with a title and a **Question.**")
     if path := _ABSOLUTE.search(_EMBEDDED.sub("", json.dumps(notebook.cells))):
