@@ -106,11 +106,11 @@ def test_a_document_without_a_page_is_not_linked_to(site):
 
 
 def test_a_page_has_title_contents_neighbours_and_provenance(site):
-    written = page(site, markdown("## Lines & more"), provenance=[("torch", "2.13.0"), ("", "task = addition")])
+    written = page(site, markdown("## Lines & more"), provenance=["torch 2.13.0", "task = addition"])
     assert "<title>5 · ABC</title>" in written and written.count("<h1") == 1
     assert '<a href="#lines-more">Lines &amp; more</a>' in written
     assert 'rel="prev" href="04_abs.html"' in written and 'rel="next" href="06_rpe_lora.html"' in written
-    assert "torch 2.13.0 ·  task = addition</p>" in written
+    assert "torch 2.13.0 · task = addition</p>" in written
     assert 'name="viewport"' in written and '<html lang="en">' in written
 
 
@@ -163,7 +163,7 @@ def test_the_page_before_all_others_embeds_images_and_leads_to_them(site):
     site.sources.mkdir()
     (site.sources / "hero.png").write_bytes(base64.b64decode(PIXEL))
     text = "# Title\n\n![lines](hero.png)\n\n[4](notebooks/04_abs.ipynb) [own](reports/html/05_abc.html)"
-    written = pages.report_page({"cells": [markdown(text)]}, "index", site, [("torch", "2.13.0")])
+    written = pages.report_page({"cells": [markdown(text)]}, "index", site, ["torch 2.13.0"])
     assert (
         f'<img src="data:image/png;base64,{PIXEL}" alt="lines" />' in written and "<title>Title</title>" in written
     )

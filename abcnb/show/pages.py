@@ -6,7 +6,6 @@ nbconvert would not do: its Markdown breaks tables whose formulas contain `|`.
 import base64
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
@@ -141,28 +140,29 @@ def question(document: dict) -> tuple[str, str]:
     return title[1].strip() if title else "", asked[1] if asked else ""
 
 
-def _alternative_text(code: str, headings: Sequence[dict]) -> str:
-    """What a figure shows: the first line of the docstring of the function that drew it, and its section."""
-    what = [getattr(figures, name).__doc__.splitlines()[0] for name in _DRAWN.findall(code)[-1:]]
-    where = [f"Section: {headings[-1]['text']}."] if headings else []
-    return " ".join(what + where) or "Figure"
-
-
 def _cell(cell: dict, markdown: Markdown) -> dict:
-    """What the template shows of a cell: its HTML, or its code, its outputs and its number."""
+    """What the template shows of a cell: its HTML, or its code, its outputs, its number, and what a figure shows.
+
+    That is the first line of the docstring of the function that drew it, and its section.
+    """
     if cell["cell_type"] == "markdown":
         return {"html": markdown.html(cell["source"])}
-    code = _coloured(cell["source"], PythonLexer())
-    described = _alternative_text(cell["source"], markdown.headings)
-    return {"code": code, "outputs": cell["outputs"], "described": described, "number": cell["execution_count"]}
+    what = [getattr(figures, name).__doc__.splitlines()[0] for name in _DRAWN.findall(cell["source"])[-1:]]
+    what += [f"Section: {heading['text']}." for heading in markdown.headings[-1:]]
+    shown = {
+        "outputs": cell["outputs"],
+        "number": cell["execution_count"],
+        "described": " ".join(what) or "Figure",
+    }
+    return shown | {"code": _coloured(cell["source"], PythonLexer())}
 
 
-def report_page(document: dict, name: str, site: Site, provenance: list[tuple[str, str]]) -> str:
+def report_page(document: dict, name: str, site: Site, provenance: list[str]) -> str:
     """The page of an executed document; a formula that cannot be converted is a ValueError.
 
     Args:
         document: its cells and their outputs, as in the file `name`; `index` is the page before all others.
-        provenance: what it was run with, as pairs of name and value.
+        provenance: what it was made with.
     """
     markdown = Markdown(site)
     first, *rest = document["cells"]

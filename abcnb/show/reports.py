@@ -41,16 +41,11 @@ README = NOTEBOOKS.parent / "README.md"
 ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # else each kernel warns that it is not
 
 
-def provenance(device: str) -> list[tuple[str, str]]:
+def provenance(device: str) -> list[str]:
     """What numbers were made with: date, hardware, versions, the fingerprint of the code."""
-    return [
-        ("", date.today().isoformat()),
-        ("on", hardware(pick_device(device)).partition(",")[0]),
-        ("Python", platform.python_version()),
-        ("torch", torch.__version__),
-        ("abcnb", abcnb.__version__),
-        ("code", fingerprint()),
-    ]
+    versions = f"Python {platform.python_version()}", f"torch {torch.__version__}", f"abcnb {abcnb.__version__}"
+    machine = hardware(pick_device(device)).partition(",")[0]
+    return [date.today().isoformat(), f"on {machine}", *versions, f"code {fingerprint()}"]
 
 
 @dataclass(frozen=True)
@@ -127,9 +122,9 @@ class Execution:
                 raise ValueError(str(error).splitlines()[0]) from error
         seconds = notebook.metadata.papermill.duration
         took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
-        passed = [("", f"{name} = {value}") for name, value in parameters.items() if not name.endswith("_dir")]
-        record = {"provenance": [*passed, ("executed in", took), *provenance(self.device)]}
-        notebook.metadata["abcnb"] = record | {"fingerprint": fingerprint}
+        passed = [f"{name} = {value}" for name, value in parameters.items() if not name.endswith("_dir")]
+        told = [*passed, f"executed in {took}", *provenance(self.device)]
+        notebook.metadata["abcnb"] = {"fingerprint": fingerprint, "provenance": told}
         write(notebook, output)
         return took
 
