@@ -167,6 +167,10 @@ def added(page, a, b):
     return page.locator("#right").inner_text(), page.locator("#failed").inner_text()
 
 
+OUTPUTS = """([name, pairs]) => pairs.map(([a, b]) => [...models[name].write(sourceOf(a, b), widthOf(a, b))]
+    .map((step) => DATA.characters[step.token]).join(""))"""
+
+
 @pytest.mark.parametrize("name, lengths", [("lined", (3, 6, 12, 30, 60)), ("plain", (3, 6, 7, 9))])
 def test_the_page_writes_what_the_models_write(open_page, adding, repository, name, lengths):
     """200 sums or more for each model, hard cases among them, to the last token."""
@@ -179,9 +183,7 @@ def test_the_page_writes_what_the_models_write(open_page, adding, repository, na
                 batch = task.batch(task.widened(operands, run.experiment.train_width))
                 texts = ["".join(map(str, number)) for a in operands for number in a.flip(1).tolist()]
                 pairs = [[text.lstrip("0") or "0" for text in pair] for pair in zip(*_halves(texts), strict=True)]
-                found = page.evaluate(
-                    "([name, pairs]) => pairs.map(([a, b]) => outputOf(name, a, b))", [name, pairs]
-                )
+                found = page.evaluate(OUTPUTS, [name, pairs])
                 for mine, theirs, (a, b) in zip(found, write_outputs(model, batch), pairs, strict=True):
                     compared += 1
                     assert mine == decode(theirs)[: len(mine)], (a, b)

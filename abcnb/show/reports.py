@@ -26,8 +26,9 @@ from traitlets.config import Config
 import abcnb
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import write_atomically
-from abcnb.show import pages, try_page
+from abcnb.show import pages
 from abcnb.show.cleaning import COMMITTED_PRESET, NOTEBOOKS, clean, find, read, write
+from abcnb.show.try_page import try_page
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.parameters import NOTEBOOK_PRESETS
 
@@ -140,8 +141,8 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
             made[name] = pages.report_page(clean(notebook), name, site, notebook.metadata.abcnb.provenance)
         except ValueError as error:
             failures.append(f"{name}: {error}")
-    if try_page.available(execution.reports):
-        made["try"] = try_page.try_page(execution.reports)
+    if adding := try_page(execution.reports):
+        made["try"] = adding
     front, site = new_notebook(cells=[new_markdown_cell(README.read_text())]), replace(site, sources=README.parent)
     made["index"] = pages.report_page(front, "index", site, provenance(execution.device))
     target.mkdir(parents=True, exist_ok=True)

@@ -104,8 +104,3 @@ def finish(figure: Figure, title: str, place: str = "outside right center", **le
         figure.legend(**{"handles": handles, "labels": labels, "loc": place} | legend)
     figure.suptitle(title)
     return figure
-
-
-def shade(number: int, of: int) -> tuple[float, float, float]:
-    """The colour of a whole number from 0 to `of` on the cividis scale."""
-    return sns.color_palette("cividis", of + 1)[number]

@@ -16,11 +16,6 @@ LINED, PLAIN = (experiment("addition", method).digest for method in ("abc", "van
 FIRST = "93847561029384756102938475", "6152438899706152438899"  # what the page adds when it opens
 
 
-def available(reports: Path) -> bool:
-    """Whether a folder of reports has the models."""
-    return all((reports / "models" / name).is_dir() for name in (LINED, PLAIN))
-
-
 def _lines(run: Run, model: Transformer) -> list[dict]:
     """Each line with its heads and share, strongest first."""
     shares = {str(found.line): found.share for found in run.calibration().found}
@@ -46,8 +41,11 @@ def _described(run: Run) -> dict:
 
 
 def try_page(reports: Path) -> str:
-    """The page as HTML, which needs no network; a ValueError where the models are not there."""
-    lined, plain = (load_run(reports / "models" / name) for name in (LINED, PLAIN))
+    """The page as HTML, which needs no network; empty where a folder of reports does not have the models."""
+    folders = [reports / "models" / name for name in (LINED, PLAIN)]
+    if not all(folder.is_dir() for folder in folders):
+        return ""
+    lined, plain = map(load_run, folders)
     data = {"lined": _described(lined), "plain": _described(plain), "characters": CHARACTERS}
     data |= {"width": lined.experiment.train_width, "first": FIRST, "tau": lined.experiment.tau}
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

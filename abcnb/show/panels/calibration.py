@@ -9,7 +9,6 @@ import io
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from abcnb.lines.biases import Biases
 from abcnb.lines.calibration import TAU, Calibration, calibrate_attention
 from abcnb.lines.line import dealt, parted
 from abcnb.machine.devices import pick_device
-from abcnb.model.evaluation import Score
 from abcnb.show.figures import draw_accuracy
 from abcnb.show.panels.drawing import head_maps, of_heads
 from abcnb.show.panels.panel import Panel, control, picture, table
@@ -72,14 +70,11 @@ class CalibrationPanel(Panel):
         self.directions_self = control(widgets.SelectMultiple, "Δ self", value=(1,), **deltas)
         self.length = control(widgets.IntSlider, "length (digits)", value=12, min=1, max=60)
         self.lines, self.maps = widgets.HTML(), picture()
-        choices = [self.kappa_cross, self.kappa_self, self.directions_cross, self.directions_self]
-        self._of_algorithm_1 = widgets.VBox(choices)
-        self.retraining = Retraining(run, f"τ {e.tau:g} (this run)", self.asked, Path(runs), device, samples)
-        controls = [self.mode, self.tau, self._of_algorithm_1, self.length]
+        self._choices = [self.kappa_cross, self.kappa_self, self.directions_cross, self.directions_self]
+        self.retraining = Retraining(self, Path(runs), device, samples)
         described = f"Calibration panel: {e.task}, {e.method}, seed {e.seed}"
+        controls = [self.mode, self.tau, *self._choices, self.length]
         super().__init__(controls, [self.lines, self.maps, self.retraining], described)
-        for choice in choices:
-            choice.observe(self.update, names="value")
         self._fragment = self.fragment()
 
     @property
@@ -106,7 +101,9 @@ class CalibrationPanel(Panel):
 
     def redraw(self) -> None:
         rule = self.mode.value == RULE
-        self.tau.layout.display, self._of_algorithm_1.layout.display = (None, "none") if rule else ("none", None)
+        self.tau.layout.display = None if rule else "none"
+        for choice in self._choices:
+            choice.layout.display = "none" if rule else None
         if rule:
             found = calibrate_attention(self.attention, self.tau.value)
             biases, names = self._a_map_for_each_line(found)
@@ -154,19 +151,14 @@ class CalibrationPanel(Panel):
         self.mode.value, frames = mode, []
         for value in values:
             slider.value = value
-            png, text = _small(self.maps.value), self.text or self._said
+            small = io.BytesIO()  # of few colours, a fifth of the size
+            Image.open(io.BytesIO(self.maps.value)).convert("RGB").quantize(16).save(small, "PNG", optimize=True)
+            png, text = base64.b64encode(small.getvalue()).decode("ascii"), self.text or self._said
             frames.append({"name": f"{value:g}", "png": png, "text": text})
         return frames
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         return super()._repr_mimebundle_(**kwargs) | {PANEL_MIME: self._fragment}
-
-
-def _small(png: bytes) -> str:
-    """A picture of few colours, a fifth of its size, in base64."""
-    written = io.BytesIO()
-    Image.open(io.BytesIO(png)).convert("RGB").quantize(16).save(written, "PNG", optimize=True)
-    return base64.b64encode(written.getvalue()).decode("ascii")
 
 
 def accuracy_figure(table: pd.DataFrame, train_length: int) -> Figure:
@@ -186,25 +178,13 @@ class Stopped(Exception):
 class Retraining(widgets.VBox):
     """Trains in the background what a panel asks for, and tests it by length; it resumes from the last checkpoint.
 
-    Args:
-        run: a trained run, whose curve is the first one.
-        name: of that curve.
-        asked: gives the experiment to train and its curve's name, or raises ValueError.
-        runs, device, samples: as of `CalibrationPanel`.
+    The first curve is that of the panel's run; the other arguments are as of `CalibrationPanel`.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        name: str,
-        asked: Callable[[], tuple[Experiment, str]],
-        runs: Path,
-        device: str,
-        samples: int,
-    ):
-        self.asked, self.runs, self.device, self.samples = asked, runs, device, samples
+    def __init__(self, panel: CalibrationPanel, runs: Path, device: str, samples: int):
+        self.panel, self.runs, self.device, self.samples = panel, runs, device, samples
         self.curves: dict[str, pd.DataFrame] = {}  # by digest of the experiment, as `draw_accuracy` takes them
-        self._stop_asked, self._longest = threading.Event(), run.experiment.get_task().longest_trained
+        self._stop_asked = threading.Event()
         look = {"button_style": "primary", "layout": {"width": "16em"}}
         self.start_button = widgets.Button(description="Retrain with these lines", **look)
         self.stop_button = widgets.Button(description="Stop", disabled=True, layout={"width": "7em"})
@@ -214,12 +194,12 @@ class Retraining(widgets.VBox):
         self.stop_button.on_click(lambda _: self.stop())
         buttons = widgets.HBox([self.start_button, self.stop_button, self.progress])
         super().__init__([buttons, self.status, self.picture, self.table])
-        self._add_curve(run.experiment, name, self._scores(run))
+        self._add_curve(panel.run, f"τ {panel.run.experiment.tau:g} (this run)")
 
     def start(self) -> None:
         """Train in the background, and test."""
         try:
-            experiment, name = self.asked()
+            experiment, name = self.panel.asked()
         except ValueError as error:
             self.status.value = str(error)
             return
@@ -249,7 +229,7 @@ class Retraining(widgets.VBox):
                 self._first_report = None
                 run = fit(experiment, self.runs, self.device, progress=False, listener=self._listen)
                 self.progress.value = self.progress.max
-                self._add_curve(experiment, name, self._scores(run))
+                self._add_curve(run, name)
                 text = "Done: the curve is in the figure."
             except Stopped:
                 text = "Stopped; the next press goes on from the last checkpoint, if there is one yet."
@@ -270,18 +250,17 @@ class Retraining(widgets.VBox):
             text += f", {tqdm.format_interval(left)} left"
         self.show_progress("another process trains this model" if math.isnan(loss) else text, steps)
 
-    def _scores(self, run: Run) -> Iterable[Score]:
+    def _add_curve(self, run: Run, name: str) -> None:
+        rows = []
         for length in TESTED_LENGTHS:
             self.show_progress(f"testing {length} digits")
-            yield run.evaluate(length, self.samples, device=pick_device(self.device))
+            score = run.evaluate(length, self.samples, device=pick_device(self.device))
+            rows.append((name, length, score.exact_match, *score.interval))
         self.status.value = ""
-
-    def _add_curve(self, experiment: Experiment, name: str, scores: Iterable[Score]) -> None:
-        rows = [(name, score.length, score.exact_match, *score.interval) for score in scores]
         curve = pd.DataFrame(rows, columns=["method", "length", "exact_match", "low", "high"])
-        self.curves.setdefault(experiment.digest, curve)
+        self.curves.setdefault(run.experiment.digest, curve)
         curves = pd.concat(self.curves.values())
-        figure = accuracy_figure(curves, self._longest)
+        figure = accuracy_figure(curves, self.panel.task.longest_trained)
         with _drawing:
             self.picture.value = print_figure(figure, bbox_inches=None, dpi=100, pil_kwargs={"compress_level": 1})
         shares = curves.groupby("method", sort=False)["exact_match"]

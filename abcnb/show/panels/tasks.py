@@ -1,6 +1,7 @@
 """The panels of a task: what source, label and columns of an input are, and the windows of ABS on it."""
 
 import ipywidgets as widgets
+import seaborn as sns
 import torch
 
 from abcnb.lines.coordinates import NO_PLACE, Stream
@@ -9,7 +10,7 @@ from abcnb.model.positions import CyclicColumns
 from abcnb.show.figures import operand_places
 from abcnb.show.panels.drawing import head_maps, of_heads
 from abcnb.show.panels.panel import Panel, control, picture, table, text_field
-from abcnb.show.style import PALETTE, shade
+from abcnb.show.style import PALETTE
 from abcnb.tasks.task import TASKS, Task, get_task
 from abcnb.tasks.tokens import decode
 
@@ -79,10 +80,10 @@ class TasksPanel(Panel):
         task = get_task(self.task.value, self.base.value)
         batch = task.batch(task.parse(self.input.value), self.form.value)
         source, fed, target = (decode(ids[0]) for ids in (batch.source, batch.decoder_input, batch.target))
-        kinds, most = column_kinds(source, batch.stream), batch.stream.width + 1
+        kinds, shades = column_kinds(source, batch.stream), sns.color_palette("cividis", batch.stream.width + 2)
         columns = [["source", *source], ["kind", *((kind, KINDS[kind][1]) for kind in kinds)]]
         for operand, places in enumerate(operand_places(batch.stream).values(), 1):
-            cells = ["" if p == NO_PLACE else (str(p).replace("-", "−"), shade(p + 1, most)) for p in places]
+            cells = ["" if p == NO_PLACE else (str(p).replace("-", "−"), shades[p + 1]) for p in places]
             columns.append([f"place in operand {operand}", *cells])
         legend = ["kinds", *((f"{key} {name}", colour) for key, (name, colour) in KINDS.items() if key in kinds)]
         steps = [["output step", *range(len(target))], ["decoder input", *fed]]
@@ -128,5 +129,6 @@ class WindowPanel(Panel):
 
 def _phases(name: str, tokens: str, phases: torch.Tensor, period: int) -> str:
     """Tokens and the coloured phase of each."""
-    cells = [(phase, shade(phase, max(1, period - 1))) for phase in phases.tolist()]
+    shades = sns.color_palette("cividis", max(2, period))
+    cells = [(phase, shades[phase]) for phase in phases.tolist()]
     return table([[name, *tokens], ["phase", *cells]])

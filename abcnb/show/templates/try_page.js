@@ -4,25 +4,23 @@ const state = { a: "", b: "", width: 0, truth: "", steps: { lined: [], plain: []
 
 const written = (name) => state.steps[name].map((step) => DATA.characters[step.token]).join("");
 
-// All steps of a model, in slices, so that the page stays alive; a later call ends an earlier one.
-async function run(name) {
-  const id = state.run, steps = (state.steps[name] = []);
-  for (const step of models[name].write(sourceOf(state.a, state.b), state.width)) {
-    steps.push(step);
-    if (steps.length % BATCH === 0) {
+// All steps of some models, in slices, so that the page stays alive; a later call ends an earlier one.
+async function compute(names) {
+  const id = ++state.run;
+  for (const name of names) {
+    const steps = (state.steps[name] = []);
+    for (const step of models[name].write(sourceOf(state.a, state.b), state.width)) {
+      steps.push(step);
+      if (steps.length % BATCH) continue;
       $("told").textContent = `${steps.length} of ${state.width} digits …`;
       await new Promise((next) => setTimeout(next));
-      if (id !== state.run) return false;
+      if (id !== state.run) return;
     }
   }
   $("told").textContent = "";
-  return true;
-}
-
-async function compute(names) {
-  state.run += 1;
-  for (const name of names) if (!(await run(name))) return;
-  show();
+  sums("lined", "right");
+  sums("plain", "failed");
+  near();
 }
 
 function number(id) {
@@ -48,7 +46,7 @@ function cell(row, text, kind, depth) {
   if (depth > 0.6) made.style.color = "#fff";
 }
 
-function sums(name, into, verdict) {
+function sums(name, verdict) {
   const output = written(name), shown = document.createDocumentFragment(), wrong = [];
   for (let place = state.width - 1; place >= 0; place--) {
     const digit = output[place] ?? "?", fine = digit === state.truth[place];
@@ -58,7 +56,7 @@ function sums(name, into, verdict) {
     mark.textContent = digit;
     shown.append(mark);
   }
-  $(into).replaceChildren(shown);
+  $(name).replaceChildren(shown);
   const first = wrong.length ? wrong[wrong.length - 1] + 1 : 0;
   $(verdict).textContent = !wrong.length ? `All ${state.width} digits are right.`
     : `${wrong.length} of ${state.width} digits are wrong, the first at place ${first}, counted from the right.`;
@@ -94,45 +92,21 @@ function near() {
   ]);
   $("at").textContent = `place ${step + 1} of ${w}`;
   const tokens = { cross: seen, self: before };
-  for (const chip of $("lines").children) {
-    const line = models.lined.lines[chip.dataset.line], token = tokenOn(line, step, w);
-    chip.classList.toggle("here", !models.lined.closed.has(line.name) && token >= 0 && tokens[line.attention].has(token));
+  for (const line of models.lined.lines) {
+    const token = tokenOn(line, step, w);
+    line.chip.classList.toggle("here", isOpen(line) && token >= 0 && tokens[line.attention].has(token));
   }
 }
 
-function show() {
-  sums("lined", "lined", "right");
-  sums("plain", "plain", "failed");
-  near();
-}
-
-function chips() {
-  models.lined.lines.forEach((line, index) => {
-    const chip = document.createElement("button");
-    chip.textContent = `${line.name} ${line.share.toFixed(2)}`;
-    chip.dataset.line = index;
-    chip.setAttribute("aria-pressed", "true");
-    chip.title = `${line.attention}-attention`;
-    chip.addEventListener("click", () => close(line.name, !models.lined.closed.has(line.name)));
-    $("lines").append(chip);
-  });
-}
+const isOpen = (line) => !models.lined.closed.has(line.name);
 
 function mark() {
-  for (const chip of $("lines").children) {
-    chip.setAttribute("aria-pressed", String(!models.lined.closed.has(models.lined.lines[chip.dataset.line].name)));
-  }
-  $("share").textContent = `${Number($("tau").value).toFixed(2)}: ${models.lined.lines.length - models.lined.closed.size} lines`;
+  for (const line of models.lined.lines) line.chip.setAttribute("aria-pressed", String(isOpen(line)));
+  $("share").textContent = `${Number($("tau").value).toFixed(2)}: ${models.lined.lines.filter(isOpen).length} lines`;
 }
 
-function close(name, away) {
-  models.lined.closed[away ? "add" : "delete"](name);
-  mark();
-  compute(["lined"]);
-}
-
-function above(tau) {
-  models.lined.closed = new Set(models.lined.lines.filter((line) => line.share <= tau).map((line) => line.name));
+function keep(kept) {
+  models.lined.closed = new Set(models.lined.lines.filter((line) => !kept(line)).map((line) => line.name));
   mark();
   compute(["lined"]);
 }
@@ -162,11 +136,15 @@ $("carries").addEventListener("click", () => { $("a").value = "9".repeat(40); $(
 $("step").addEventListener("input", () => { play(false); near(); });
 window.addEventListener("resize", () => { if (state.steps.plain.length > state.width) near(); });
 $("play").addEventListener("click", () => play($("play").getAttribute("aria-pressed") !== "true"));
-$("tau").addEventListener("change", () => above(Number($("tau").value)));
+$("tau").addEventListener("change", () => keep((line) => line.share > Number($("tau").value)));
 [$("a").value, $("b").value] = DATA.first;
 $("tau").value = DATA.tau;
-chips();
+for (const line of models.lined.lines) {
+  line.chip = document.createElement("button");
+  line.chip.textContent = `${line.name} ${line.share.toFixed(2)}`;
+  line.chip.title = `${line.attention}-attention`;
+  line.chip.addEventListener("click", () => keep((other) => isOpen(other) !== (other === line)));
+  $("lines").append(line.chip);
+}
 mark();
 start();
-// For tests: an output as text.
-window.outputOf = (name, a, b) => [...models[name].write(sourceOf(a, b), widthOf(a, b))].map((s) => DATA.characters[s.token]).join("");
