@@ -17,7 +17,6 @@ from PIL import Image
 from abcnb.lines.algorithm1 import DIRECTIONS, Algorithm1Config, line_table
 from abcnb.lines.line import windows
 from abcnb.show import figures, hero, style
-from abcnb.show.panels.calibration import accuracy_figure
 from abcnb.show.panels.drawing import _labels, _layout, head_maps, of_heads
 from abcnb.show.style import CLOSED as GREY
 from abcnb.show.style import COLOURMAP, KEPT
@@ -294,15 +293,6 @@ def test_a_method_looks_the_same_in_figures_that_lack_others():
     assert line.get_label() == "plain" and len(drawn(axis)) == 2
     looks = {"color": line.get_color(), "marker": line.get_marker(), "linestyle": line.get_linestyle()}
     assert looks == style.line_style(1)
-
-
-def test_panels_draw_the_same_curves():
-    both = pd.concat([SEVERAL, ONE])
-    (expected,) = figures.accuracy_by_length(both, 6, "title").axes
-    (axis,) = accuracy_figure(both, 6).axes
-    assert drawn(axis) == drawn(expected) and boundaries(axis) == [6.0]
-    assert [line.get_color() for line in axis.lines] == [line.get_color() for line in expected.lines]
-    assert [line.get_marker() for line in axis.lines] == [line.get_marker() for line in expected.lines]
 
 
 def test_learning_curves_draw_the_validations():

@@ -132,14 +132,6 @@ class Markdown(mistune.HTMLRenderer):
         return f'<div class="wide"><table>\n{text}</table></div>\n'
 
 
-def question(document: dict) -> tuple[str, str]:
-    """Title and question of a document, as Markdown: its first line and what follows **Question.**"""
-    text = document["cells"][0]["source"] if document["cells"] else ""
-    title = re.match(r"#\s+(.+)", text)
-    asked = re.search(r"\*\*Question\.?\*\*\s*(.+?)\s*(?:\n\s*\n|$)", text, re.DOTALL)
-    return title[1].strip() if title else "", asked[1] if asked else ""
-
-
 def _cell(cell: dict, markdown: Markdown) -> dict:
     """What the template shows of a cell: its HTML, or its code, its outputs, its number, and what a figure shows.
 
@@ -166,12 +158,13 @@ def report_page(document: dict, name: str, site: Site, provenance: list[str]) ->
     """
     markdown = Markdown(site)
     first, *rest = document["cells"]
-    introduction = markdown.html(re.sub(r"^#\s+.+\n?", "", first["source"], count=1))
+    title, _, text = first["source"].removeprefix("# ").partition("\n")
+    introduction = markdown.html(text)
     cells = [_cell(cell, markdown) for cell in rest if cell["cell_type"] != "raw"]
     linked = [None, None, *(other if other in site.ready else None for other in site.names), None]
     place = ("index", *site.names).index(name)
     return templates.get_template("report.html.j2").render(
-        title=question(document)[0] or name, introduction=introduction, cells=cells,
+        title=title, introduction=introduction, cells=cells,
         contents=[heading for heading in markdown.headings if heading["level"] in (2, 3)],
         provenance=provenance, previous=linked[place], next=linked[place + 2],
     )  # fmt: skip

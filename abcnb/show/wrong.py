@@ -43,12 +43,12 @@ def wrong_outputs(
     """The first few wrong outputs of a test at one length, written greedily; the rest as of `abcnb.evaluate`."""
     check_data(data, model)
     task, form = data.task, data.form
-    found, wrong, total = [], 0, 0
+    rows, wrong, total = [], 0, 0
     for operands in test_inputs(task, length, samples, test_set, data.width).values():
         errors = count_errors(model, task, operands, form)
         total, wrong = total + len(errors), wrong + int((errors > 0).sum())
-        first = errors.nonzero().flatten().tolist()[: SHOWN - len(found)]
-        found += [task.batch(tuple(o[n : n + 1] for o in operands), form) for n in first]
-    texts = [(batch.source, write_outputs(model, batch), batch.target) for batch in found]
-    rows = tuple(tuple(decode(ids[0]) for ids in text) for text in texts)
-    return WrongOutputs(f"{wrong:,} of {total:,} {test_set} samples wrong at {length} digits", rows)
+        for n in errors.nonzero().flatten().tolist()[: SHOWN - len(rows)]:
+            batch = task.batch(tuple(o[n : n + 1] for o in operands), form)
+            texts = batch.source, write_outputs(model, batch), batch.target
+            rows.append(tuple(decode(ids[0]) for ids in texts))
+    return WrongOutputs(f"{wrong:,} of {total:,} {test_set} samples wrong at {length} digits", tuple(rows))

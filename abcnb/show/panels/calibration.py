@@ -9,6 +9,7 @@ import io
 import math
 import threading
 import time
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,20 +162,6 @@ class CalibrationPanel(Panel):
         return super()._repr_mimebundle_(**kwargs) | {PANEL_MIME: self._fragment}
 
 
-def accuracy_figure(table: pd.DataFrame, train_length: int) -> Figure:
-    """Percent exact match against length, one line per setting, its name below; arguments as of `draw_accuracy`."""
-    figure = Figure(figsize=(8.5, 3.3 + 0.2 * table["method"].nunique()), layout="constrained")
-    axis = figure.subplots()
-    draw_accuracy(axis, table, train_length, nested_styles(table["method"]))
-    axis.grid(axis="y", color="0.9")
-    figure.legend(loc="outside lower left", frameon=False, fontsize=9)
-    return figure
-
-
-class Stopped(Exception):
-    """Raised within a training that was asked to stop."""
-
-
 class Retraining(widgets.VBox):
     """Trains in the background what a panel asks for, and tests it by length; it resumes from the last checkpoint.
 
@@ -219,7 +206,7 @@ class Retraining(widgets.VBox):
         self.progress.value += steps
         self.status.value = text
         if self._stop_asked.is_set():
-            raise Stopped
+            raise CancelledError
 
     def _work(self, experiment: Experiment, name: str) -> None:
         text = "Another panel is training; wait for it or stop it there."
@@ -231,7 +218,7 @@ class Retraining(widgets.VBox):
                 self.progress.value = self.progress.max
                 self._add_curve(run, name)
                 text = "Done: the curve is in the figure."
-            except Stopped:
+            except CancelledError:
                 text = "Stopped; the next press goes on from the last checkpoint, if there is one yet."
             except Exception as error:  # whatever it is, the reader sees it; the thread has nobody else to tell
                 text = str(error).partition("\n")[0] or type(error).__name__
@@ -260,7 +247,11 @@ class Retraining(widgets.VBox):
         curve = pd.DataFrame(rows, columns=["method", "length", "exact_match", "low", "high"])
         self.curves.setdefault(run.experiment.digest, curve)
         curves = pd.concat(self.curves.values())
-        figure = accuracy_figure(curves, self.panel.task.longest_trained)
+        figure = Figure(figsize=(8.5, 3.3 + 0.2 * curves["method"].nunique()), layout="constrained")
+        axis, styles = figure.subplots(), nested_styles(curves["method"])
+        draw_accuracy(axis, curves, self.panel.task.longest_trained, styles)
+        axis.grid(axis="y", color="0.9")
+        figure.legend(loc="outside lower left", frameon=False, fontsize=9)
         with _drawing:
             self.picture.value = print_figure(figure, bbox_inches=None, dpi=100, pil_kwargs={"compress_level": 1})
         shares = curves.groupby("method", sort=False)["exact_match"]

@@ -92,16 +92,10 @@ class Model {
   *write(source, width) {
     const lined = this.lines.length > 0, add = (x, y) => { for (let i = 0; i < x.length; i++) x[i] += y[i]; };
     const layers = [...Array(this.layers).keys()].map((l) => "decoder." + l);
-    const known = new Map();  // with no positions a token's value is the same in every column
+    const read = source.map((token, column) => this.embed(token, column));
     const crossing = layers.map((layer) => {
-      const cross = layer + ".cross_attention", keys = [], values = [];
-      source.forEach((token, column) => {
-        const kept = lined && known.get(layer + token), x = kept ? null : this.embed(token, column);
-        const value = kept || this.linear(cross + ".value", x);
-        if (lined) known.set(layer + token, value); else keys.push(this.linear(cross + ".key", x));
-        values.push(value);
-      });
-      return { keys, values };
+      const of = (part) => read.map((x) => this.linear(`${layer}.cross_attention.${part}`, x));
+      return { keys: lined ? [] : of("key"), values: of("value") };
     });
     const own = layers.map(() => ({ keys: [], values: [] }));
     let token = DATA.characters.indexOf("$");
