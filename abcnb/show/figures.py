@@ -219,8 +219,7 @@ def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
     mine = lines[lines["head"] == head]
     groups = {DIRECTIONS[direction]: group for direction, group in mine.groupby("direction", sort=False)}
     figure, axes = style.row_of_axes(groups, 2.8, 2.6, sharey=True)
-    for name, axis in axes.items():
-        group = groups[name]
+    for axis, group in zip(axes.values(), groups.values(), strict=True):
         dropped, kept = group[~group["kept"]], group[group["kept"]]
         axis.vlines(group["offset"], 0, group["strength"], color="0.7", linewidth=1)
         axis.plot(
@@ -263,8 +262,7 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
     """
     by_length = {f"{length} digits": mine for length, mine in table.groupby("length")}
     figure, axes = style.row_of_axes(by_length, 3.6, 3.0, ylabel="percent", sharey=True)
-    for name, axis in axes.items():
-        mine = by_length[name]
+    for axis, mine in zip(axes.values(), by_length.values(), strict=True):
         axis.plot(mine["step"], mine["share"], markersize=4, label="attention on its place", **style.line_style(0))
         axis.plot(mine["step"], mine["correct"], markersize=4, label="digit correct", **style.line_style(1))
         axis.axvline(train_length - 0.5, linestyle=":", color="0.4", label="end of the training places")
@@ -278,9 +276,8 @@ def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
 
     `curve`: columns tau, lines, exact_match (percent).
     """
-    figure, axis = plt.subplots(figsize=(5.2, 3.0), layout="constrained")
-    _draw_against_tau(axis, curve, numbered=True, markersize=5, **style.line_style(0))
-    axis.set(ylabel="exact match (%)", title=title)
+    figure, axes = style.row_of_axes([title], 5.2, 3.0, ylabel="exact match (%)")
+    _draw_against_tau(axes[title], curve, numbered=True, markersize=5, **style.line_style(0))
     return figure
 
 
@@ -362,11 +359,6 @@ def _maps(
     return style.finish(figure, title)
 
 
-def _of_heads(values: torch.Tensor, first: int = 0) -> dict[str, torch.Tensor]:
-    """The map of each head by its name."""
-    return {f"head {head}": matrix for head, matrix in enumerate(values, first)}
-
-
 @style.themed()
 def attention_maps(
     attention: torch.Tensor,
@@ -385,7 +377,8 @@ def attention_maps(
     """
     _, rows, columns = attention.shape
     size = np.clip((0.16 * columns, 0.18 * rows), (2.4, 2.0), (2.9, 2.6))
-    figure = _maps(_of_heads(attention), title, size, "weight", source, columns_are, vmin=0, vmax=1)
+    heads = {f"head {head}": weights for head, weights in enumerate(attention)}
+    figure = _maps(heads, title, size, "weight", source, columns_are, vmin=0, vmax=1)
     for axis in figure.axes[: len(attention)]:
         for row, column in marked:
             axis.add_patch(Rectangle((column, row), 1, 1, fill=False, color=style.KEPT, linewidth=1))
@@ -413,7 +406,7 @@ def bias_maps(
     width = max(2.4, 0.13 * columns + 1.2 if labelled else 0.05 * columns + 1.4)
     bar = "bias" if low < 0 else ""  # a window is open or closed: nothing to grade
     size = width, max(2.0, 0.045 * rows + 1.2)
-    heads = _of_heads(bias, first_head)
+    heads = {f"head {head}": added for head, added in enumerate(bias, first_head)}
     return _maps(heads, title, size, bar, source, columns_are, vmin=low or -1, vmax=0)
 
 

@@ -50,16 +50,14 @@ function sums(name, verdict) {
   const output = written(name), shown = document.createDocumentFragment(), wrong = [];
   for (let place = state.width - 1; place >= 0; place--) {
     const digit = output[place] ?? "?", fine = digit === state.truth[place];
-    if (!fine) wrong.push(place);
     const mark = document.createElement(fine ? "span" : "b");
-    if (!fine) mark.className = "wrong";
+    if (!fine) { wrong.push(place); mark.className = "wrong"; }
     mark.textContent = digit;
     shown.append(mark);
   }
   $(name).replaceChildren(shown);
-  const first = wrong.length ? wrong[wrong.length - 1] + 1 : 0;
   $(verdict).textContent = !wrong.length ? `All ${state.width} digits are right.`
-    : `${wrong.length} of ${state.width} digits are wrong, the first at place ${first}, counted from the right.`;
+    : `${wrong.length} of ${state.width} digits are wrong, the first at place ${wrong.at(-1) + 1}, counted from the right.`;
 }
 
 function near() {
@@ -91,10 +89,9 @@ function near() {
     ["sum", (p) => [written("plain")[p], (p > step ? "yet" : written("plain")[p] !== state.truth[p] ? "wrong" : "") + now(p)]],
   ]);
   $("at").textContent = `place ${step + 1} of ${w}`;
-  const tokens = { cross: seen, self: before };
   for (const line of models.lined.lines) {
-    const token = tokenOn(line, step, w);
-    line.chip.classList.toggle("here", isOpen(line) && token >= 0 && tokens[line.attention].has(token));
+    const token = tokenOn(line, step, w), tokens = line.attention === "cross" ? seen : before;
+    line.chip.classList.toggle("here", isOpen(line) && token >= 0 && tokens.has(token));
   }
 }
 
