@@ -85,8 +85,8 @@ def overview(table: pd.DataFrame, certificates: pd.DataFrame | None = None) -> s
     text = (
         f"Percent exact match over the whole output at {LENGTHS[-1]} digits ({LENGTHS[-1]} × {LENGTHS[-1]}, as many "
         f"terms; lists {LONGEST['nested']} deep), of at most {table['samples'].max():,} samples, on "
-        f"{_hardware(table)}; the mean of the seeds, their number in parentheses, and the worst where it differs. "
-        "A rival with * has other settings than its own. Hard cases: long carries and the like. Proved: seeds whose "
+        f"{_hardware(table)}; the seeds' mean, their number in parentheses, and the worst where it differs. "
+        "A rival with * has other settings than its own. Hard: long carries and the like. Proved: seeds whose "
         "pruned models are right at every length."
     )
     return f"{_with_note(text, table)}\n\n{markdown(pd.DataFrame(rows))}"
