@@ -1,5 +1,6 @@
 import base64
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -162,8 +163,9 @@ def test_nothing_is_loaded_and_links_are_the_only_addresses(site):
 def test_the_page_before_all_others_embeds_images_and_leads_to_them(site):
     site.sources.mkdir()
     (site.sources / "hero.png").write_bytes(base64.b64decode(PIXEL))
-    text = "# Title\n\n![lines](hero.png)\n\n[4](notebooks/04_abs.ipynb) [own](reports/html/05_abc.html)"
-    written = pages.report_page({"cells": [markdown(text)]}, "index", site, ["torch 2.13.0"])
+    text = "# Title\n\n![lines](hero.png)\n\n[4](notebooks/04_abs.ipynb) [own](../reports/html/05_abc.html)"
+    first = replace(site, names=("index", *NAMES))
+    written = pages.report_page({"cells": [markdown(text)]}, "index", first, ["torch 2.13.0"])
     assert (
         f'<img src="data:image/png;base64,{PIXEL}" alt="lines" />' in written and "<title>Title</title>" in written
     )

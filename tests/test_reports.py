@@ -76,6 +76,17 @@ def test_executes_all_in_the_running_interpreter_from_another_folder(executed, f
     assert 'rel="next" href="01_first.html"' in index and "The rule" in index and "data:image/png" in index
 
 
+def test_texts_beside_the_results_have_pages(executed, folder):
+    links = "[1](../notebooks/01_first.ipynb) [first](../README.md) [code](../abcnb/study/results.py)"
+    (executed.reports / "results.md").write_text(f"# Results\n\n{links}")
+    assert build_pages(executed, folder) == []
+    page, index = ((executed.pages() / f"{name}.html").read_text() for name in ("results", "index"))
+    assert (
+        "<title>Results</title>" in page and '<a href="01_first.html">1</a> <a href="index.html">first</a>' in page
+    )
+    assert 'study/results.py">code</a>' in page and '<a href="results.html">results</a>' in index
+
+
 def test_kernels_of_the_users_folders_are_not_used(folder, execution, tmp_path, monkeypatch):
     other = tmp_path / "jupyter" / "kernels" / "python3"
     other.mkdir(parents=True)

@@ -46,7 +46,7 @@ class Site:
 
     folder: Path  # of the pages
     sources: Path  # folder of the documents that they are made from
-    names: tuple[str, ...]  # of all documents, in reading order
+    names: tuple[str, ...]  # of all documents, in reading order; `index` is the README
     ready: frozenset[str]  # names that have a page, now or after this build; only these are linked to
 
 
@@ -111,14 +111,15 @@ class Markdown(mistune.HTMLRenderer):
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link to a page, a file or a site; to a document without a page its text alone."""
         path, hash_, anchor = url.partition("#")
-        name = Path(path).stem
-        if name in self.site.names:
+        name = "index" if path.endswith("README.md") else Path(path).stem
+        is_document = Path(path).suffix in (".ipynb", ".md") and name in self.site.names
+        if is_document:
             if name not in self.site.ready:
                 return text
             path = f"{name}.html"
         elif path and not re.match(r"[a-z]+:", url):
             path = os.path.relpath(self.site.sources / path, self.site.folder)
-        if anchor and (not path or name in self.site.names):
+        if anchor and (not path or is_document):
             anchor = _anchor(unquote(anchor))
         return super().link(text, path + hash_ + anchor, title)
 
@@ -153,7 +154,7 @@ def report_page(document: dict, name: str, site: Site, provenance: list[str]) ->
     """The page of an executed document; a formula that cannot be converted is a ValueError.
 
     Args:
-        document: its cells and their outputs, as in the file `name`; `index` is the page before all others.
+        document: its cells and their outputs, as in the file `name`.
         provenance: what it was made with.
     """
     markdown = Markdown(site)
@@ -161,8 +162,8 @@ def report_page(document: dict, name: str, site: Site, provenance: list[str]) ->
     title, _, text = first["source"].removeprefix("# ").partition("\n")
     introduction = markdown.html(text)
     cells = [_cell(cell, markdown) for cell in rest if cell["cell_type"] != "raw"]
-    linked = [None, None, *(other if other in site.ready else None for other in site.names), None]
-    place = ("index", *site.names).index(name)
+    linked = [None, *(other if other in site.ready else None for other in site.names), None]
+    place = site.names.index(name)
     return templates.get_template("report.html.j2").render(
         title=title, introduction=introduction, cells=cells,
         contents=[heading for heading in markdown.headings if heading["level"] in (2, 3)],

@@ -2,7 +2,7 @@
 
 <reports>/executed/<name>-<preset>.ipynb   as they ran; not committed
 <reports>/html/<name>.html                 pages of the laptop preset; of another, in html-<preset>/
-<reports>/html/index.html                  the README, whose links lead to them
+<reports>/html/index.html                  the README, whose links lead to them and to pages of <reports>/*.md
 <reports>/html/try.html                    two models that add in the browser
 """
 
@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -131,20 +131,25 @@ class Execution:
 
 
 def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
-    """Write the page of every notebook that ran to its end, and the README's; returns a line per page that failed."""
+    """Write the pages of notebooks that ran to their end, the README and other texts; returns a line per failure."""
     files, target = {file.stem: file for file in find([], folder)}, execution.pages()
+    texts = {"index": README} | {file.stem: file for file in sorted(execution.reports.glob("*.md"))}
     executed = {name: notebook for name, file in files.items() if (notebook := execution.done(file))}
-    ready = frozenset(name for name in files if name in executed or (target / f"{name}.html").exists())
-    site, made, failures = pages.Site(target, folder.resolve(), tuple(files), ready), {}, []
-    for name, notebook in executed.items():
+    ready = {name for name in files if name in executed or (target / f"{name}.html").exists()} | set(texts)
+    names = tuple(dict.fromkeys(["index", *files, *texts]))
+    documents = {name: (files[name], clean(notebook)) for name, notebook in executed.items()}
+    for name, file in texts.items():
+        documents[name] = file, new_notebook(cells=[new_markdown_cell(file.read_text(encoding="utf-8"))])
+    made, failures = {}, []
+    for name, (file, document) in documents.items():
+        site = pages.Site(target, file.resolve().parent, names, frozenset(ready))
+        told = executed[name].metadata.abcnb.provenance if name in executed else []
         try:
-            made[name] = pages.report_page(clean(notebook), name, site, notebook.metadata.abcnb.provenance)
+            made[name] = pages.report_page(document, name, site, told)
         except ValueError as error:
             failures.append(f"{name}: {error}")
     if adding := try_page(execution.reports):
         made["try"] = adding
-    front, site = new_notebook(cells=[new_markdown_cell(README.read_text())]), replace(site, sources=README.parent)
-    made["index"] = pages.report_page(front, "index", site, provenance(execution.device))
     target.mkdir(parents=True, exist_ok=True)
     for name, page in made.items():
         write_atomically(target / f"{name}.html", lambda file, page=page: file.write_text(page, encoding="utf-8"))
