@@ -37,7 +37,9 @@ def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) 
     model.eval()
     stream, tokens = model.stream_of(batch.stream).to(model.device), model.sequence(batch)
     selves = model.self_biases * (len(model.decoder) // len(model.self_biases))
-    steps, parts = torch.arange(stream.prompt - 1 - stream.source, len(stream), device=model.device), []
+    first = stream.prompt - 1 - stream.source
+    steps = torch.arange(first, len(stream), device=model.device)
+    found = torch.empty_like(batch.target, device=model.device)  # many small parts would scatter the free memory
     for wanted in bar(steps.split(chunk), desc=f"{stream.rows:,} steps"):
         rows = wanted
         for bias in reversed(selves):  # each layer asks the one below for the tokens that it looks back to
@@ -50,8 +52,8 @@ def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) 
         memory = model.memory(batch.source[:, source], columns, keyed=keyed)
         x = model.embed(tokens[:, rows], Columns(stream, rows))
         x, _ = model.run_decoder(x, rows, rows, memory, model.by_layer(own, crossed))
-        parts.append(model.logits(x[:, locate(rows, wanted)]).argmax(-1))
-    return torch.cat(parts, 1)
+        found[:, wanted - first] = model.logits(x[:, locate(rows, wanted)]).argmax(-1)
+    return found
 
 
 def _joined(columns: torch.Tensor, *opened: torch.Tensor) -> torch.Tensor:
