@@ -35,6 +35,11 @@ def calibrated_run(runs):
     return fit(experiment("addition", "abc", "smoke"), runs, "cpu", progress=False)
 
 
+def integers(digits, base=10):
+    """Python integers of rows of digits, units first."""
+    return [sum(int(d) * base**place for place, d in enumerate(row)) for row in digits.tolist()]
+
+
 def one_sequence(batch):
     """Token ids of prompt and output as a decoder-only model reads them, [batch, tokens]."""
     return torch.cat(

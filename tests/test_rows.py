@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abcnb.lines.coordinates import PROMPT, in_one
+from abcnb.lines.coordinates import PROMPT
 from abcnb.tasks.numbers import split_numbers
 from abcnb.tasks.rows import ManyAddition, Multiplication, RowSampler
 from abcnb.tasks.task import get_task
@@ -109,25 +109,6 @@ def test_steps_have_the_counters_of_the_token_that_they_write():
     assert place[7:12].tolist() == [0, 1, 2, 3, 4]
     # The end token stands where a further row would begin.
     assert (names[-1], int(row[-1]), int(place[-1])) == ("products", 2, 0)
-
-
-def test_coordinates_reach_one_token_past_either_end_of_an_operand():
-    a = PRODUCT.stream((3, 2)).segment("a")
-    assert a.tokens([torch.tensor([-2, -1, 0, 2, 3, 4])]).tolist() == [-1, 4, 3, 1, 0, -1]
-
-
-def test_the_stream_of_one_number_keeps_the_places_of_its_source():
-    task = get_task("addition")
-    stream = in_one(task.stream(4))
-    batch = task.batch(task.parse("123+748"))
-    text = text_of(batch)
-    assert text == "$0123+0748=1780&"
-    assert tokens_of(stream, "a", text) == "3210" and tokens_of(stream, "b", text) == "8470"
-    # place −1 of a and place 4 of b are the operator
-    assert int(stream.segment("a").tokens([torch.tensor(-1)])) == int(
-        stream.segment("b").tokens([torch.tensor(4)])
-    )
-    assert stream.steps_at(torch.arange(len(stream)))[2][stream.prompt - 1 :].tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("numbers", ["even", "repeated"])
