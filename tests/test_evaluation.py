@@ -73,14 +73,6 @@ def test_evaluate_has_fewer_samples_where_fewer_exist(successors):
     assert score.digits == score.samples * 3
 
 
-def test_evaluate_names_the_test_sets_it_knows(successors):
-    task, models = successors
-    with pytest.raises(
-        ValueError, match="expected a test set among random, hard, unequal, padded for successor, got 'carry'"
-    ):
-        evaluate(models["untrained"], task, "natural", 3, 5, "carry")
-
-
 @pytest.mark.parametrize("test_set, cases", [("hard", hard_cases), ("padded", padded_cases)])
 def test_kinds_are_padded_as_in_training_and_add_up(successors, test_set, cases):
     task, models = successors
@@ -97,13 +89,6 @@ def test_kinds_are_padded_as_in_training_and_add_up(successors, test_set, cases)
     least = min(score.exact_match for score in kinds.values())
     assert total.worst_kind == next(kind for kind, score in kinds.items() if score.exact_match == least)
     assert total.worst_percent == pytest.approx(least, abs=1e-4)
-
-
-@pytest.mark.parametrize("test_set", ["random", "unequal"])
-def test_a_test_set_of_one_kind_has_no_worst_one(successors, test_set):
-    task, models = successors
-    score = evaluate(models["half-trained"], task, "natural", 3, 100, test_set)
-    assert (score.worst_kind, score.worst_percent) == ("", None)
 
 
 def test_short_numbers_are_padded_to_the_least_width(monkeypatch):

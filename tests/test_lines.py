@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcnb.lines.coordinates import Columns, in_one
-from abcnb.lines.line import FOLLOWS, Line, LineBias, by_hand, dealt, tokens_on, windows
+from abcnb.lines.line import FOLLOWS, Line, LineBias, by_hand, dealt, windows
 from abcnb.pipeline import lines_by_hand
 from abcnb.tasks.task import get_task
 from abcnb.tasks.training_data import TrainingData
@@ -160,6 +160,8 @@ def test_lines_print_as_they_are_read(line, printed):
             lambda: dealt("self", 0, [Line(0, "digits", "$")]),
             "expected heads as a whole number of at least 1, got 0",
         ),
+        (lambda: windows(ADD, 8, -1), "expected w ≥ 0 and sides"),
+        (lambda: windows(ADD, 8, 1, "left"), "got 1 and 'left'"),
         (lambda: windows(in_one(ADD), 2), "expected the stream of an encoder-decoder for windows"),
         (lambda: LineBias("self", 1, (Line(1, "digits", "$"),)), "expected a head from 0 to 0"),
         (lambda: LineBias("self", 1, (Line(0, "digits", "a", ("column",), (0,)),)), "expected counters among"),
@@ -212,15 +214,6 @@ def test_lines_by_hand_are_those_of_the_task():
     assert {str(line) for line in selves[0].lines} == {"digits[place-1]", "digits[place-2]"}
     (one,), none = by_hand(in_one(ADD), 6, get_task("addition").lines_by_hand)
     assert none == () and len({str(line) for line in one.lines}) == 6
-
-
-def test_a_line_means_the_same_at_every_length():
-    line, task = Line(0, "digits", "b", PLACE, (-1,)), get_task("addition")
-    for width in (2, 9, 40):
-        stream = task.stream(width)
-        rows = torch.arange(1, width)
-        found = tokens_on(line, stream.segment("b"), torch.zeros_like(rows), rows)
-        assert torch.equal(stream.own_places[found], rows - 1)
 
 
 def test_json_holds_names_and_no_numbers_of_columns(tmp_path):

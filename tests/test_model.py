@@ -207,33 +207,6 @@ def test_recording_of_weights():
 
 
 @torch.no_grad()
-def test_recorded_scores_leave_the_bias_out():
-    """The first layer's cross-attention scores differ between biases only through self-attention, here none."""
-    batch = addition_batch()
-    scores = []
-    for cross_biases in ((), (cross_window(2),)):
-        torch.manual_seed(0)
-        model = Transformer(ModelConfig(**SMALL), 15, (), cross_biases).eval()
-        recording = Recording("scores")
-        model(batch, recording)
-        scores.append(recording)
-    assert torch.isfinite(scores[1].cross_attention[0]).all()
-    assert torch.allclose(scores[0].cross_attention[0], scores[1].cross_attention[0], atol=1e-6)
-    assert not torch.allclose(scores[0].cross_attention[1], scores[1].cross_attention[1], atol=1e-3)
-
-
-@torch.no_grad()
-def test_bias_acts_on_the_attention():
-    """The same weights under different biases give different logits."""
-    batch = addition_batch()
-    logits = []
-    for cross_biases in ((), (cross_window(2),)):
-        torch.manual_seed(0)
-        logits.append(Transformer(ModelConfig(**SMALL), 15, (), cross_biases).eval()(batch))
-    assert not torch.allclose(logits[0], logits[1], atol=1e-3)
-
-
-@torch.no_grad()
 def test_one_bias_for_each_layer():
     """Layer 0 sees the window, layer 1 everything."""
     torch.manual_seed(0)
@@ -307,15 +280,6 @@ def test_every_position_scheme_runs_with_an_encoder(position):
 
 
 @torch.no_grad()
-def test_identity_encoder_hands_the_embedding_on():
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(**SMALL, position="none"), 15).eval()
-    batch = addition_batch()
-    expected = model.embedding.weight[batch.source] * 4  # √16
-    assert torch.allclose(model.embed(batch.source, batch.stream.columns(crossing=True)), expected, atol=1e-6)
-
-
-@torch.no_grad()
 def test_widths_in_turn_do_not_disturb_one_another():
     """Expanded biases are remembered by width: a wider batch in between changes nothing."""
     model = model_of("line biases")
@@ -337,16 +301,6 @@ def test_without_positions_or_biases_nothing_tells_source_columns_apart():
     assert not torch.allclose(model_of("no bias")(straight), model_of("no bias")(same_target), atol=1e-3)
 
 
-@torch.no_grad()
-def test_biases_of_adds_causality():
-    model = model_of("alibi")
-    (self_bias, cross_bias), second = model.biases_of(torch.arange(4), get_task("addition").stream(3).columns())
-    expected = ALiBi(2)(torch.arange(4), steps(4)) + causal(torch.arange(4), steps(4))
-    assert torch.equal(self_bias, expected)
-    assert cross_bias is None
-    assert torch.equal(second[0], expected)
-
-
 # Biases with parameters
 
 
@@ -358,20 +312,6 @@ def biased(position, **choices):
         for parameter in model.positions.parameters():
             parameter.add_(torch.rand_like(parameter))
     return model
-
-
-@pytest.mark.parametrize("position", BIASED)
-@torch.no_grad()
-def test_layers_share_a_learned_bias_or_have_their_own(position):
-    layout, rows = source(4), torch.arange(5)
-    (self_bias, cross_bias), second = biased(position).biases_of(rows, layout.stream.columns())
-    assert second[0] is self_bias and second[1] is cross_bias
-    model = biased(position, **OWN)
-    (self_bias, cross_bias), second = model.biases_of(rows, layout.stream.columns())
-    assert not torch.equal(second[0], self_bias) and not torch.equal(second[1], cross_bias)
-    assert torch.equal(second[1], model.positions.cross_bias[1](rows, layout))
-    expected = model.positions.self_bias[1](rows, steps(5)) + causal(rows, steps(5))
-    assert torch.equal(second[0], expected)
 
 
 @pytest.mark.parametrize("position", BIASED)
@@ -437,11 +377,10 @@ def test_dropout_acts_in_training_only():
     [
         ({"position": "chocolate"}, "expected a position among none, sinusoidal.*got 'chocolate'"),
         ({"d_model": 100}, "expected d_model to be a multiple of 2 × 8 heads, got 100"),
-        ({"d_model": 8}, "expected d_model to be a multiple"),
+        ({"d_model": "128"}, "expected d_model as int, got '128'"),
         ({"d_model": 0}, "expected d_model of at least 1, got 0"),
         ({"heads": 3}, "expected d_model to be a multiple of 2 × 3 heads, got 128"),
         ({"heads": 0}, "expected heads of at least 1, got 0"),
-        ({"heads": -1}, "expected heads of at least 1, got -1"),
         ({"decoder_layers": 0}, "expected decoder_layers of at least 1, got 0"),
         ({"encoder_layers": -1}, "expected encoder_layers of at least 0, got -1"),
         ({"d_ff": 0}, "expected d_ff of at least 1, got 0"),
@@ -452,16 +391,11 @@ def test_dropout_acts_in_training_only():
         ({"relative_clip": 0}, "expected relative_clip of at least 1, got 0"),
         ({"max_position": 0}, "expected max_position of at least 1, got 0"),
         ({"period": 4}, "expected period=3 with 'sinusoidal' positions, which do not read it, got 4"),
-        ({"position": "rotary", "period": 4}, "expected period=3 with 'rotary' positions"),
         ({"position": "t5", "relative_clip": 8}, "expected relative_clip=16 with 't5' positions"),
         ({"position": "cyclic-columns", "rotary_width": 7}, "expected rotary_width=0 with 'cyclic-columns'"),
         (
             {"position": "t5", "cross_distance": "top"},
             "expected a cross_distance among left, right, places, got 'top'",
-        ),
-        (
-            {"position": "rotary", "cross_distance": "right"},
-            "expected cross_distance=left with 'rotary' positions",
         ),
         (
             {"position": "relative-self", "cross_distance": "places"},

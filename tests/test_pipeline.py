@@ -9,7 +9,6 @@ import torch
 import abcnb
 from abcnb import pipeline
 from abcnb.lines.biases import NO_BIASES
-from abcnb.model import evaluation
 from abcnb.model.configs import TrainingConfig
 from abcnb.rivals.lora import LoRAConfig, adapt, new_adapted
 from abcnb.study.fitting import fit
@@ -89,18 +88,6 @@ def test_evaluate_refuses_what_is_no_test(plain):
         ValueError, match="expected a length and a sample count that are whole numbers of at least 1"
     ):
         abcnb.evaluate(plain, VANILLA.data(), [0])
-
-
-def test_numbers_as_long_as_those_of_training_are_padded_to_the_training_width(monkeypatch, plain):
-    seen = []
-
-    def spy(*arguments):
-        seen.append(arguments[-1])
-        return evaluation.Score(3, 1, 1, 0, 8)
-
-    monkeypatch.setattr(evaluation, "evaluate", spy)
-    abcnb.evaluate(plain, abcnb.TrainingData("successor", width=9), [3])
-    assert seen == [9]
 
 
 def test_a_new_model_is_the_same_for_the_same_seed_and_leaves_the_generator_alone():
@@ -204,14 +191,6 @@ def test_one_length_is_as_good_as_a_list_of_one_and_none_is_refused(plain):
         abcnb.evaluate(plain, VANILLA.data(), [3], 1e4)
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:0"])
-def test_a_device_that_is_not_there_is_refused(device):
-    if device.startswith("cuda") and torch.cuda.is_available():
-        pytest.skip("there is one")
-    with pytest.raises(ValueError, match="expected a"):
-        abcnb.TrainingData("successor", device=device)
-
-
 def test_what_an_architecture_cannot_learn_is_refused():
     stream = replace(VANILLA.model, architecture="decoder-only")
     with pytest.raises(ValueError, match="expected an encoder-decoder for parity-classification"):
@@ -240,23 +219,3 @@ def test_what_inference_leaves_behind_can_be_trained_with():
         model(batch)
     model(batch).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("choice", [{"steps": 2.5}, {"learning_rate": "1e-3"}])
-def test_a_training_of_values_of_the_wrong_kind_is_refused(choice):
-    with pytest.raises(ValueError, match=f"expected {next(iter(choice))} as"):
-        TrainingConfig(**choice)
-
-
-def test_sizes_and_decays_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="expected d_model as int, got '128'"):
-        abcnb.ModelConfig(d_model="128")
-    with pytest.raises(ValueError, match="expected weight_decay of at least 0, got -1"):
-        TrainingConfig(weight_decay=-1.0)
-
-
-def test_windows_that_cannot_be_are_refused():
-    stream = abcnb.TrainingData("successor").stream
-    for heads, w, sides in ((0, 1, "past"), (8, -1, "past"), (8, 1, "left")):
-        with pytest.raises(ValueError, match="expected"):
-            abcnb.windows(stream, heads, w, sides)

@@ -60,11 +60,6 @@ def test_sinusoidal_counts_columns_and_steps():
     assert torch.equal(target(Sinusoidal(D), torch.tensor([0, 5]), stream), sinusoid(torch.tensor([0, 5]), D))
 
 
-def test_sinusoidal_of_some_columns_keeps_their_numbers():
-    part = Columns(natural(2), torch.tensor([1, 4]), crossing=True)
-    assert torch.equal(Sinusoidal(D).vectors(part), sinusoid(torch.tensor([1, 4]), D))
-
-
 @pytest.mark.parametrize(
     "stream, expected",
     [
@@ -77,14 +72,6 @@ def test_sinusoidal_of_some_columns_keeps_their_numbers():
 def test_cyclic_columns_by_hand(stream, expected):
     """T = 3, counted leftwards from the last operand's units digit."""
     assert phases(source(CyclicColumns(D), stream), 3) == expected
-
-
-@pytest.mark.parametrize("make", [unary, natural, aligned])
-def test_units_digit_has_the_same_phase_whatever_the_width(make):
-    for width in (2, 3, 4, 9):
-        stream = make(width)
-        units = stream.operands[-1].start
-        assert torch.allclose(source(CyclicColumns(D), stream)[units], sinusoid(torch.tensor([0]), D)[0])
 
 
 def test_cyclic_targets_repeat():
@@ -109,20 +96,6 @@ def test_rotary_scores_depend_only_on_the_difference(row, column, shift, seed):
         return (rotate(query, torch.tensor([i])) * rotate(key, torch.tensor([j]))).sum()
 
     assert torch.allclose(score(row, column), score(row + shift, column + shift), atol=1e-3)
-
-
-def test_rotary_scores_do_depend_on_the_difference():
-    query = key = torch.tensor([[1.0, 0.0]])
-    # one pair at rate 1: the score is cos(i − j)
-    score = (rotate(query, torch.tensor([5])) * rotate(key, torch.tensor([3]))).sum()
-    assert score.item() == pytest.approx(math.cos(2), abs=1e-6)
-
-
-def test_rotation_keeps_lengths():
-    torch.manual_seed(0)
-    x = torch.randn(2, 3, 5, 8)
-    turned = rotate(x, torch.arange(5))
-    assert torch.allclose(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-5)
 
 
 # Indices out of a table
