@@ -132,6 +132,7 @@ def test_the_paper_preset_has_the_published_sizes():
     ("abc", ["training.steps=100", "interpolation.training.steps=100"]),
     ("abc", ["base=2", "width=30", "interpolation.width=0"]),
     ("abc", ["interpolation.training.steps=100"]),
+    ("abc", ["width=30", "training.steps=7", "tau=0.3", "interpolation.base=2"]),
     ("abc", ["model.d_model=120", "model.heads=5"]),
     ("abc-paper", ["algorithm1.kappa_cross=2", "algorithm1.directions_cross=-1,0,1"]),
     ("lora", ["model.dropout=0.1", "training.steps=100", "interpolation.training.steps=100"]),

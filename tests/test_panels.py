@@ -12,7 +12,7 @@ from abcnb.pipeline import new_model
 from abcnb.show.panels import attention_panel, calibration_panel, rows_panel, tasks_panel, window_panel
 from abcnb.show.panels.calibration import ALGORITHM_1, KAPPAS, PANEL_MIME, TAUS, TESTED_LENGTHS
 from abcnb.show.panels.panel import table
-from abcnb.show.panels.tasks import column_kinds, example_input
+from abcnb.show.panels.tasks import column_kinds
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
@@ -160,19 +160,9 @@ def test_the_tasks_panel_takes_tasks_bases_and_forms():
         assert found.text == "" and found.base.value == get_task(name).base
         assert found.base.disabled == (len(TASKS[name].bases) == 1)
         assert found.form.options == get_task(name).forms
+        assert tasks_panel(name).text == "", "it begins with an example"
     found.task.value, found.input.value = "successor", "7" * 300
     assert found.text == "" and rows_of(found.cells.value)["source"].count("7") == 300
-
-
-@pytest.mark.parametrize("name", ONE_ROW)
-def test_example_inputs_are_inputs(name):
-    for base in {2, 10, 16} & set(TASKS[name].bases):
-        get_task(name, base).parse(example_input(get_task(name, base)))
-
-
-@pytest.mark.parametrize("name", ONE_ROW)
-def test_a_tasks_panel_of_any_task_starts_with_an_example(name):
-    assert tasks_panel(name).text == ""
 
 
 def test_a_panel_that_starts_with_a_wrong_input_says_so():

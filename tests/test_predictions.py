@@ -41,8 +41,3 @@ def test_a_committed_run_is_found_too_and_one_in_runs_goes_before_it(repository,
     assert find_run("5fc0a2", tmp_path).folder == tmp_path / committed.name
     (tmp_path / committed.name / "metrics.json").unlink()  # unfinished
     assert find_run("5fc0a2", tmp_path).folder == committed
-
-
-def test_what_is_no_input_is_refused(vanilla_run):
-    with pytest.raises(ValueError, match="expected NUMBER with digits 0 to 9, got the character"):
-        abcnb.predict(vanilla_run, "12a")

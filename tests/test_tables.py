@@ -106,11 +106,6 @@ def test_here_committed_and_published_stand_below_one_another():
     ]
 
 
-def test_published_numbers_do_not_stand_beside_hard_cases():
-    table = pd.DataFrame([made_up("addition", "vanilla", length=60, correct=3, test_set="hard")])
-    assert "(" not in comparison(table, (60,), "hard")
-
-
 def test_published_numbers_do_not_stand_beside_models_that_the_paper_does_not_have():
     names = ("addition", "vanilla", 0, 60, 3, 10_000)
     table = pd.DataFrame([made_up(*names, preset="decoder-only")])

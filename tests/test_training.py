@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,6 @@ from abcnb.model import training
 from abcnb.model.training import CHECKPOINT, TrainingConfig, learning_rate, train
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
-from abcnb.tasks.numbers import split_numbers
-from abcnb.tasks.tokens import decode
 
 TINY = TrainingConfig(
     steps=20, batch_size=8, learning_rate=3e-3, warmup_steps=5, validate_every=5, validation_samples=16
@@ -177,13 +176,6 @@ def test_gradients_are_clipped():
     assert norms == pytest.approx([0.01] * 3, rel=1e-3)
 
 
-def errors(rate, batch):
-    """Errors of each sample that make up a digit error rate, all of them in the first."""
-    found = torch.zeros(len(batch.target), dtype=torch.float64)
-    found[0] = rate * batch.target.numel()
-    return found
-
-
 def rewrite(file, without=(), tensors=None, **metadata):
     with safe_open(file, "pt") as opened:
         known = opened.metadata() | metadata
@@ -232,11 +224,19 @@ DAMAGES = {
 }
 
 
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Of two steps, all that there are."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+        train(*make(steps=2), 4, folder, "mine", progress=False)
+    return folder / CHECKPOINT
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_checkpoint_that_cannot_be_gone_on_with_is_refused(tmp_path, monkeypatch, damage):
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
-    model, data, config = make(steps=2)
-    train(model, data, config, 4, tmp_path, "mine", progress=False)
+def test_a_checkpoint_that_cannot_be_gone_on_with_is_refused(tmp_path, checkpoint, damage):
+    shutil.copy(checkpoint, tmp_path)
     harm, told = DAMAGES[damage]
     harm(tmp_path / CHECKPOINT)
     model, data, config = make(steps=2)
@@ -251,36 +251,6 @@ def test_a_checkpoint_that_cannot_be_gone_on_with_is_refused(tmp_path, monkeypat
 # --- validation
 
 
-def numbers_in(batch):
-    """The numbers of a unary source `$0123&`."""
-    return {int(decode(row)[1:-1]) for row in batch.source}
-
-
-def test_validation_numbers_are_held_out_and_training_numbers_are_not():
-    model, data, config = make(batch_size=200, validation_samples=500, steps=5)
-    seen = {"train": set(), "validation": set()}
-    calls = []
-
-    class Watched:
-        def train(self, size, generator):
-            batch = data.train(size, generator)
-            seen["train"] |= numbers_in(batch)
-            return batch
-
-        def validation(self, size, generator):
-            calls.append(size)
-            batches = data.validation(size, generator)
-            seen["validation"] |= set().union(*map(numbers_in, batches))
-            return batches
-
-    train(model, Watched(), config, 4, progress=False)
-    known, held_out = (set(part.tolist()) for part in split_numbers())
-    assert calls == [500]
-    assert len(seen["train"]) > 300 and len(seen["validation"]) > 200
-    assert seen["train"] <= known and seen["validation"] <= held_out
-    assert not known & held_out and len(known | held_out) == 2**20 + 1
-
-
 def test_validation_records_what_the_model_gets_wrong():
     model, data, config = make(steps=1, validation_samples=64)
     (record,) = train(model, data, config, 4, progress=False)
@@ -291,11 +261,6 @@ def test_validation_records_what_the_model_gets_wrong():
     assert record["exact_match"] == pytest.approx(100 * (~wrong.any(1)).float().mean().item())
     assert set(record) == {"step", "seconds", "loss", "exact_match", "digit_error_rate"}
     assert record["loss"] > 0 and record["seconds"] >= 0
-
-
-def test_the_last_step_is_validated_too():
-    model, data, config = make(steps=7)
-    assert [record["step"] for record in train(model, data, config, 4, progress=False)] == [5, 7]
 
 
 # --- progress
