@@ -13,35 +13,18 @@ from abcnb.study.runs import Prediction, load_run
 from tests.conftest import assert_refused
 
 
-def python_m(folder, *arguments):
-    command = [sys.executable, "-m", "abcnb", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-
-
-# --- in processes of their own
-
-
-def test_fit_prints_a_table_and_the_folder_last(tmp_path):
-    done = python_m(
-        tmp_path, "fit", "successor", "vanilla", "--preset", "smoke", "--samples", 20, "--lengths", "3,6",
-        "--set", "training.steps=4", "--set", "training.validate_every=2",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    *table, last = done.stdout.splitlines()
+def test_fit_prints_a_table_and_the_folder_last(cli, tmp_path):
+    small = ["--set", "training.steps=4", "--set", "training.validate_every=2"]
+    code, out, err = cli(
+        "fit", "successor", "vanilla", "--preset", "smoke", "--samples", 20, "--lengths", "3,6", *small
+    )
+    assert code == 0, err
+    *table, last = out.splitlines()
     assert [line.split()[:2] for line in table] == [["length", "samples"], ["3", "20"], ["6", "20"]]
     run = load_run(tmp_path / last)
     assert (tmp_path / last).parent == tmp_path / "runs"
     assert run.metrics["steps"] == 4 and run.experiment.training.validate_every == 2
-    assert "successor vanilla seed 0" in done.stderr, "the progress bar"
-
-
-def test_bad_input_is_one_line_and_leaves_nothing(tmp_path):
-    done = python_m(tmp_path, "fit", "addition", "gpt")
-    assert_refused((done.returncode, done.stdout, done.stderr), "expected a method among", "got 'gpt'")
-    assert list(tmp_path.iterdir()) == []
-
-
-# --- in this process
+    assert "successor vanilla seed 0" in err, "the progress bar"
 
 
 @pytest.mark.parametrize("command", [[], ["fit"], ["predict"], ["reproduce"]])
@@ -214,6 +197,7 @@ def test_runs_goes_on_past_a_damaged_run(cli, vanilla_run, tmp_path, metrics):
 @pytest.mark.parametrize(
     "arguments, told",
     [
+        (["addition", "gpt"], ["expected a method among", "got 'gpt'"]),
         (["addition", "vanilla", "--preset", "desktop"], ["expected a preset among", "'desktop'"]),
         (["addition", "vanilla", "--seed", "-1"], ["expected a seed from 0 to", "-1"]),
         (["addition", "vanilla", "--seed", "one"], ["one"]),
@@ -262,13 +246,20 @@ def test_a_run_that_is_not_there_is_refused(cli, run):
     "arguments, told",
     [
         (["reproduce", "--tasks", "parity-classification", "--preset", "decoder-only"], "expected --methods"),
+        (["reproduce", "--tasks", "sums"], "expected a task among"),
+        (["reproduce", "--methods", "vanilla,gpt"], "expected a method among"),
+        (["reproduce", "--preset", "huge"], "expected a preset among"),
+        (["reproduce", "--seeds", "first"], "'first'"),
+        (["reports", "--notebooks", "1", "99"], "'99'"),
+        (["reports", "--preset", "huge"], "'huge'"),
         (["reports", "--clean", "--notebooks", "05"], "expected --clean alone"),
         (["sweep", "none.toml"], "expected a sweep file, got none.toml: No such file"),
         (["verify", "--reports", "none"], "expected committed models in none/models"),
     ],
 )
-def test_what_leaves_nothing_to_do_is_refused(cli, arguments, told):
+def test_what_leaves_nothing_to_do_is_refused(cli, tmp_path, arguments, told):
     assert_refused(cli(*arguments), told)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_runs_of_one_start_are_refused(cli, vanilla_run, tmp_path):
@@ -318,14 +309,6 @@ def test_evaluate_by_step_counts_every_wrong_digit(cli, vanilla_run, test_set):
     assert sum(int(count) for count, _ in steps) == whole.wrong_digits > 0
     assert [int(step) for _, step in steps] == sorted({int(step) for _, step in steps})
     assert_refused(cli("evaluate", vanilla_run.folder, "--by-step", "--by-kind"), "--by-kind or --by-step alone")
-
-
-def test_reproduce_refuses_unknown_names(cli, tmp_path):
-    assert_refused(cli("reproduce", "--tasks", "sums"), "expected a task among", "'sums'")
-    assert_refused(cli("reproduce", "--methods", "vanilla,gpt"), "expected a method among", "'gpt'")
-    assert_refused(cli("reproduce", "--preset", "huge"), "expected a preset among", "'huge'")
-    assert_refused(cli("reproduce", "--seeds", "first"), "'first'")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_settings_change_the_experiment_that_is_trained(cli, tmp_path):

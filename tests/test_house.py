@@ -113,37 +113,6 @@ def test_no_modules_import_one_another_in_a_circle(trees):
     assert circle(trees) == []
 
 
-def parsed(**sources):
-    return {name.replace("_", "."): ast.parse(text) for name, text in sources.items()}
-
-
-def test_the_import_checks_see_imports_of_every_kind():
-    modules = {"abcnb", "abcnb.model", "abcnb.study", "abcnb.study.results", "abcnb.tasks"}
-    text = "import abcnb.model, os\nfrom abcnb.study import results\nfrom abcnb import __version__\n"
-    text += "def f():\n    from abcnb.tasks import x"
-    inside = {"abcnb", "abcnb.model", "abcnb.study.results"}
-    assert imports_of(ast.parse(text), modules, anywhere=False) == inside
-    assert imports_of(ast.parse(text), modules) == inside | {"abcnb.tasks"}
-
-
-def test_the_import_checks_see_what_is_wrong():
-    wrong = parsed(
-        abcnb_model="def f():\n    from abcnb.study import runs",
-        abcnb_study_runs="from abcnb.show.pages import x",
-        abcnb_show_pages="import abcnb.bench.cpu",
-        abcnb_bench_cpu="from abcnb import model",
-    )
-    assert forbidden_imports(wrong) == [
-        ("abcnb.model", "abcnb.study.runs"),
-        ("abcnb.study.runs", "abcnb.show.pages"),
-        ("abcnb.show.pages", "abcnb.bench.cpu"),
-    ]
-    assert circle(wrong) == []
-    wrong["abcnb.model"] = ast.parse("from abcnb.study.runs import x")
-    names = ["abcnb.model", "abcnb.study.runs", "abcnb.show.pages", "abcnb.bench.cpu", "abcnb.model"]
-    assert circle(wrong) == names
-
-
 def test_no_bag_modules(own_files):
     bags = [file for file in own_files if file.suffix == ".py" and file.stem.lower().strip("_") in BAGS]
     assert bags == []

@@ -302,16 +302,14 @@ def test_inputs_have_long_runs_of_carries():
     assert (runs >= 4).sum() > 10  # of 400 random numbers one in twenty-five
 
 
-def test_a_pruned_model_is_right_at_every_length_with_fewer_lines():
-    """What is cut says the same whatever it reads, and the certificate need not look at it."""
+def test_what_is_pruned_says_the_same_whatever_it_reads():
+    """And the certificate need not look at it: fewer windows are enough, below."""
     model, data = committed("successor")
     before = [parameter.clone() for parameter in model.parameters()]
     pruned = prune(model, data)
     assert all(map(torch.equal, before, model.parameters()))
     kept, every = heads_by_line(pruned), heads_by_line(model)
     assert set(kept) < set(every)
-    found, whole = certify(pruned, data, progress=False), certify(model, data, progress=False)
-    assert found.holds and found.windows < whole.windows
     cut = pruned.decoder[1].cross_attention
     assert {head for heads in kept if heads[:2] == (1, "cross_attention") for head in heads.numbers}.isdisjoint(
         cut.cut_heads
@@ -327,7 +325,9 @@ def test_certify_prunes_records_and_goes_on_after_a_refusal(tmp_path):
     assert CliRunner().invoke(app, ["certify", "76985864133a", "--prune", *command[3:]]).exit_code == 0
     rows = results.read(tmp_path / "results" / "certificates.csv")
     assert rows["outcome"].str.split(":").str[0].tolist() == ["refused", "correct", "correct"]
-    assert rows["pruned"].tolist() == [0, 0, 1] and rows["windows"].tolist()[1] == 12_230
+    assert rows["pruned"].tolist() == [0, 0, 1]
+    _, whole, fewer = rows["windows"]
+    assert whole == WINDOWS["successor"] > fewer > 0
     shown = certificates.table(rows).set_index("method")
     right = {"abs": "1 of 1", "abs pruned": "1 of 1", "abc": "0 of 1"}
     assert shown["right at every length"].to_dict() == right

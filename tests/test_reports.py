@@ -6,7 +6,6 @@ import papermill
 import pytest
 from nbformat.v4 import new_markdown_cell, new_output
 
-from abcnb.__main__ import main
 from abcnb.show import reports
 from abcnb.show.cleaning import find, problems, read, write
 from abcnb.show.reports import Execution, build_pages, write_reports
@@ -208,32 +207,14 @@ def test_unknown_names_are_refused(folder, execution):
         write_reports(execution, ["7"], folder=folder)
     with pytest.raises(ValueError, match="expected a preset among smoke, laptop, paper, got 'huge'"):
         Execution("huge", execution.runs, execution.reports)
-    with pytest.raises(ValueError, match="device"):
-        Execution("smoke", execution.runs, execution.reports, "tpu")
 
 
-@pytest.mark.parametrize("options", [("--notebooks", "1", "99"), ("--preset", "huge")], ids=lambda o: o[-1])
-def test_the_command_refuses_in_one_line(tmp_path, monkeypatch, capsys, options):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["abcnb", "reports", *options])
-    with pytest.raises(SystemExit) as end:
-        main()
-    written = capsys.readouterr()
-    assert end.value.code == 2 and written.out == ""
-    assert len(written.err.splitlines()) == 1 and "expected" in written.err and f"'{options[-1]}'" in written.err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_command_says_where_the_index_is_and_exits_1_after_a_failure(executed, folder, monkeypatch, capsys):
+def test_the_command_says_where_the_index_is_and_exits_1_after_a_failure(cli, executed, folder, monkeypatch):
     replace_source(find(["01"], folder)[0], 2, "1 / 0")
     monkeypatch.setattr(find, "__defaults__", (folder,))
     monkeypatch.setattr(write_reports, "__defaults__", (False, folder))
     options = ["--preset", "smoke", "--notebooks", "1", "--runs", executed.runs, "--reports", executed.reports]
-    monkeypatch.setattr(sys, "argv", ["abcnb", "reports", *map(str, options), "--device", "cpu"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    written = capsys.readouterr()
-    assert end.value.code == 1
-    assert written.out.splitlines()[-1] == str(executed.pages() / "index.html")
-    failed = [line for line in written.err.splitlines() if line.startswith("failed: ")]
+    code, out, err = cli("reports", *options, "--device", "cpu")
+    assert code == 1 and out.splitlines()[-1] == str(executed.pages() / "index.html")
+    failed = [line for line in err.splitlines() if line.startswith("failed: ")]
     assert failed == ["failed: 01_first: cell [3]: ZeroDivisionError: division by zero"]
