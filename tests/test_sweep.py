@@ -18,8 +18,18 @@ def written(tmp_path, text):
 
 
 @pytest.fixture
-def inline(monkeypatch):
+def sweep(tmp_path, monkeypatch):
+    """The command in this process, with runs in a folder and results beside it: what it printed."""
     monkeypatch.setattr("abcnb.__main__.open_engine", lambda *_: InlineEngine())
+
+    def run(text, *options, runs="runs"):
+        folders = ["--runs", str(tmp_path / runs), "--reports", str(tmp_path)]
+        command = ["sweep", str(written(tmp_path, text)), "--device", "cpu", *folders, *options]
+        done = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert done.exit_code == 0
+        return done.stdout
+
+    return run
 
 
 def test_a_grid_is_a_full_cross_product(tmp_path):
@@ -85,20 +95,16 @@ def test_a_wrong_file_is_refused_with_what_is_wrong(tmp_path, text, told):
         read_sweep(written(tmp_path, text))
 
 
-def test_a_sweep_records_scores_with_their_settings(tmp_path, inline):
-    text = (
-        "lengths = [2, 9]\nsamples = 30\nhard_samples = 30\n" + GRID + 'overrides = [[], ["training.steps=7"]]\n'
-    )
-    command = ["sweep", str(written(tmp_path, text)), "--device", "cpu"]
-    command += ["--runs", str(tmp_path / "runs"), "--reports", str(tmp_path / "reports")]
-    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
-    table = read(tmp_path / "reports" / "results" / "accuracy.csv")
+def test_a_sweep_records_scores_with_their_settings(tmp_path, sweep):
+    head = "lengths = [2, 9]\nsamples = 30\nhard_samples = 30\n"
+    sweep(head + GRID + 'overrides = [[], ["training.steps=7"]]\n')
+    table = read(tmp_path / "results" / "accuracy.csv")
     assert sorted(zip(table["settings"], table["length"], strict=True)) == [
         (settings, length) for settings in ("", "training.steps=7") for length in (2, 2, 9, 9)
     ]
     # Of two digits ten numbers are held out.
     assert set(table["samples"][table["test_set"] == "random"]) == {10, 30}
-    learned = read(tmp_path / "reports" / "results" / "learning.csv")
+    learned = read(tmp_path / "results" / "learning.csv")
     assert set(learned["run"]) == set(table["run"])
 
 
@@ -129,12 +135,10 @@ def test_what_two_blocks_ask_for_has_the_tests_of_both(tmp_path):
     assert list(read_sweep(written(tmp_path, text)).wanted.values()) == [(("random", 3, 20), ("random", 4, 20))]
 
 
-def test_rows_of_development_seeds_have_files_of_their_own(tmp_path, inline):
+def test_rows_of_development_seeds_have_files_of_their_own(tmp_path, sweep):
     text = 'results = "development"\nlengths = [2]\nsamples = 10\nhard_samples = 10\n'
     padded = '[[test]]\nset = "padded"\nlengths = [3]\nsamples = 40\n'
-    command = ["sweep", str(written(tmp_path, text + GRID + padded)), "--device", "cpu"]
-    command += ["--runs", str(tmp_path / "runs"), "--reports", str(tmp_path), "--missing"]
-    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+    sweep(text + GRID + padded, "--missing")
     files = {file.name for file in (tmp_path / "results").glob("*.csv")}
     assert files == {"development.csv", "development-learning.csv"}
     table = read(tmp_path / "results" / "development.csv").set_index("test_set")
@@ -144,29 +148,22 @@ def test_rows_of_development_seeds_have_files_of_their_own(tmp_path, inline):
     assert table["worst_percent"]["random"] == table["worst_kind"]["random"] == ""
     validations = read(tmp_path / "results" / "development-learning.csv")
     assert set(validations["run"]) == set(table["run"])
-    again = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert again.stdout.startswith("0 of 1 experiments lack rows")
+    assert sweep(text + GRID + padded, "--missing").startswith("0 of 1 experiments lack rows")
 
 
-def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path, inline):
-    def sweep(lengths, seeds, runs, samples=9):
-        file = written(
-            tmp_path, f"lengths = {lengths}\nsamples = {samples}\nhard_samples = 0\n{GRID}seeds = {seeds}\n"
-        )
-        command = ["sweep", str(file), "--device", "cpu", "--missing"]
-        command += ["--runs", str(tmp_path / runs), "--reports", str(tmp_path)]
-        done = CliRunner().invoke(app, command, catch_exceptions=False)
-        assert done.exit_code == 0
-        trained = [folder for folder in (tmp_path / runs).glob("*") if folder.is_dir()]
-        return done.stdout.split(" experiments")[0], len(trained)
+def test_missing_leaves_out_what_has_its_rows_though_its_run_is_gone(tmp_path, sweep):
+    def missing(lengths, seeds, runs, samples=9):
+        text = f"lengths = {lengths}\nsamples = {samples}\nhard_samples = 0\n{GRID}seeds = {seeds}\n"
+        told = sweep(text, "--missing", runs=runs)
+        return told.split(" experiments")[0], sum(folder.is_dir() for folder in (tmp_path / runs).glob("*"))
 
-    assert sweep([2], [0], "first") == ("1 of 1", 1)
-    assert sweep([2], [0, 1], "second") == ("1 of 2", 1)
-    assert sweep([2, 3], [0, 1], "second") == ("2 of 2", 2)
-    assert sweep([3], [0, 1], "third") == ("0 of 2", 0)
-    assert sweep([3], [0], "third", 12) == ("1 of 1", 1)
-    assert sweep([2], [1], "fourth", 10_000) == ("1 of 1", 1)
-    assert sweep([2], [1], "fourth", 20_000) == ("0 of 1", 1)  # all ten held-out numbers of two digits
+    assert missing([2], [0], "first") == ("1 of 1", 1)
+    assert missing([2], [0, 1], "second") == ("1 of 2", 1)
+    assert missing([2, 3], [0, 1], "second") == ("2 of 2", 2)
+    assert missing([3], [0, 1], "third") == ("0 of 2", 0)
+    assert missing([3], [0], "third", 12) == ("1 of 1", 1)
+    assert missing([2], [1], "fourth", 10_000) == ("1 of 1", 1)
+    assert missing([2], [1], "fourth", 20_000) == ("0 of 1", 1)  # all ten held-out numbers of two digits
     assert sorted(read(tmp_path / "results" / "accuracy.csv")["length"]) == [2, 2, 3, 3]
 
 
