@@ -24,7 +24,7 @@ def test_fit_prints_a_table_and_the_folder_last(cli, tmp_path):
     run = load_run(tmp_path / last)
     assert (tmp_path / last).parent == tmp_path / "runs"
     assert run.metrics["steps"] == 4 and run.experiment.training.validate_every == 2
-    assert "successor vanilla seed 0" in err, "the progress bar"
+    assert all(part in err for part in ("successor vanilla seed 0", "4/4", "exact=")), "the progress bar"
 
 
 @pytest.mark.parametrize("command", [[], ["fit"], ["predict"], ["reproduce"]])
@@ -99,7 +99,6 @@ HUGE = [
     (["--set", "model.decoder_layers=1000000000"], "expected a model of 1,000,000,000 layers"),
     (["--seed", str(2**64 - 1)], f"expected a seed from 0 to {2**32 - 1}"),
     (["--set", "training.weight_decay=nan"], "expected weight_decay as a finite number, got nan"),
-    (["--lengths", "1000000000"], "expected a test of 1,000 samples of 1,000,000,000 digits to fit into"),
     (["--lengths", "1000000000000"], "expected a test of 1,000 samples of 1,000,000,000,000 digits to fit into"),
     (["--lengths", "1000000", "--samples", "1"], "expected attention over 1,000,002 tokens to fit into"),
     (["--samples", "100000000000"], "expected a test of 100,000,000,000 samples of 6 digits to fit into"),
@@ -118,8 +117,6 @@ def test_what_does_not_fit_this_machine_is_refused_before_it_begins(cli, small_m
     "task, method, setting, told",
     [
         ("successor", "abs-cpi", "window.w=1000000", "expected a window of w at most 10,000, got 1,000,000"),
-        ("successor", "abc", "tau=nan", "expected tau as a finite number, got nan"),
-        ("successor", "abc-paper", "algorithm1.kappa_self=nan", "expected kappa_self as a finite number, got nan"),
         ("many-addition", "abc", "tau=1", "expected tau between 0 and 1"),
         ("multiplication", "vanilla", "width=1000000000", "expected a width"),
     ],

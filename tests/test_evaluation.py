@@ -7,7 +7,6 @@ from abcnb import TrainingData, pipeline
 from abcnb.model import evaluation
 from abcnb.model.decoding import CHUNK, greedy_decode
 from abcnb.model.evaluation import Score, count_errors, evaluate, wilson_interval
-from abcnb.tasks.task import get_task
 from abcnb.tasks.testsets import hard_cases, padded_cases, random_operands
 
 # --- teacher forcing and greedy decoding are the same measure
@@ -91,18 +90,6 @@ def test_kinds_are_padded_as_in_training_and_add_up(successors, test_set, cases)
     assert total.worst_percent == pytest.approx(least, abs=1e-4)
 
 
-def test_short_numbers_are_padded_to_the_least_width(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        evaluation, "count_errors", lambda m, t, operands, form: seen.append(operands) or torch.zeros(5)
-    )
-    for least, wide in [(1, 4), (7, 7)]:
-        evaluation.evaluate(None, get_task("n-by-1"), "natural", 3, 5, least_width=least)
-        a, b = seen[-1]
-        assert a.shape == (5, wide) and b.shape == (5, 1)
-        assert (a[:, 2] > 0).all() and (a[:, 3:] == 0).all()
-
-
 @pytest.mark.parametrize("one_stream", [False, True])
 def test_long_inputs_are_evaluated_along_lines_in_passes_of_bounded_size(one_stream, monkeypatch):
     data = TrainingData("addition", one_stream=one_stream)
@@ -151,9 +138,3 @@ def test_intervals_hold_the_share_and_mirror(pair):
 def test_intervals_refuse_impossible_counts(successes, trials):
     with pytest.raises(ValueError, match=f"got {successes} of {trials}"):
         wilson_interval(successes, trials)
-
-
-def test_score_gives_percentages():
-    score = Score(length=6, samples=100, correct=50, wrong_digits=70, digits=800)
-    assert score.exact_match == 50.0
-    assert score.interval == pytest.approx((40.38, 59.62), abs=6e-3)

@@ -9,7 +9,7 @@ from abcnb.rivals.distances import ALiBi
 from abcnb.study.experiments import Experiment, from_dict
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
 from abcnb.study.runs import check_lengths, written_biases
-from abcnb.study.settings import settings_of, with_settings
+from abcnb.study.settings import with_settings
 from abcnb.tasks.task import TASKS
 
 SMOKE = experiment("successor", "vanilla", "smoke")
@@ -138,25 +138,6 @@ def test_a_length_that_needs_the_whole_matrix_is_refused_before_training(setting
 
 
 # --- distances in cross-attention
-
-
-@pytest.mark.parametrize(
-    "method, settings",
-    [
-        (method, [f"model.{name}"])
-        for method in ("rpe", "t5", "kerple", "fire")
-        for name in ("cross_distance=right", "cross_distance=places")
-    ]
-    + [(method, ["model.own_bias_per_layer=true"]) for method in ("t5", "kerple", "fire")]
-    + [("alibi-cross", [f"bias={name}"]) for name in ("alibi-places",)]
-    + [("rpe", ["model.relative_clip=24"]), ("randomized", ["model.encoder_layers=1"])],
-)
-def test_a_distance_is_a_setting_with_a_digest_of_its_own(method, settings):
-    wanted = experiment("addition", method)
-    changed = with_settings(wanted, settings)
-    assert changed.digest != wanted.digest
-    assert settings_of(changed).lower() == settings[0]
-    assert from_dict(Experiment, json.loads(json.dumps(asdict(changed)))) == changed
 
 
 @pytest.mark.parametrize("bias, cross_distance", [("alibi-cross", "left"), ("alibi-places", "places")])

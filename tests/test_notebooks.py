@@ -1,7 +1,6 @@
 """The committed notebooks: what they hold, and that they run, at the smoke preset, from a folder far away."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +11,7 @@ import pytest
 import torch
 
 from abcnb.show.cleaning import find, problems, read
-from abcnb.study import results
-from abcnb.study.fingerprint import fingerprint
-from abcnb.study.fitting import fit
-from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
-from abcnb.study.store import commit_run, open_store
 from abcnb.tasks.task import full_name
 from tests.test_own_task import DOUBLE
 
@@ -70,6 +64,11 @@ def passed(chosen):
     return [part for name, value in chosen.items() for part in ("-p", name, value)]
 
 
+def chosen_for(notebook):
+    """The parameters of `SMOKE` that a notebook has."""
+    return {name: value for name, value in SMOKE.items() if name in papermill.inspect_notebook(notebook)}
+
+
 def outputs_of(file):
     return [output for cell in read(file).cells for output in cell.get("outputs", [])]
 
@@ -92,7 +91,7 @@ def test_runs_at_the_smoke_preset_and_its_checked_outputs_come_out_again(noteboo
         copy.write_text(notebook.read_text())
         done = nbval(copy, "--nbval")
     else:
-        chosen = {n: v for n, v in SMOKE.items() if n in papermill.inspect_notebook(notebook)}
+        chosen = chosen_for(notebook)
         if "runs_dir" in papermill.inspect_notebook(notebook):
             chosen["runs_dir"] = str(smoke_runs)
         if notebook.stem == STORED:
@@ -144,53 +143,9 @@ def test_papermill_from_the_shell_trains_a_task_in_a_file_live_in_memory(abc, tm
     done = papermill_command(abc, out, *passed(chosen), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sum("image/png" in output.get("data", {}) for output in outputs_of(out)) >= 8
-    assert (
-        sum(text.startswith((f"{file.name}, interpolating:", f"{file.name}, retraining:")) for text in texts(out))
-        == 2
-    )
+    lives = (f"{file.name}, interpolating:", f"{file.name}, retraining:")
+    assert sum(text.startswith(lives) for text in texts(out)) == 2
     assert trained(runs) == {(full_name(str(file)), method) for method in ("vanilla", "abs", "abc")}
-
-
-@pytest.fixture
-def committed(tmp_path):
-    """A reports folder with results of this code at the smoke preset."""
-    for method in ("vanilla", "abc"):
-        run = fit(experiment("addition", method, "smoke"), tmp_path / "trained", "cpu", progress=False)
-        commit_run(run, tmp_path / "reports" / "models")
-        rows = [results.row(run, "random", run.evaluate(length, 20)) for length in (6, 10, 20, 60)]
-        results.record(tmp_path / "reports" / "results" / "accuracy.csv", rows)
-    return tmp_path / "reports"
-
-
-def test_results_of_other_code_say_so(abc, committed, repository, tmp_path, capsys):
-    """Mutation: where the calibration is another one, stored results of the code before are not shown as its own."""
-    store = open_store(str(tmp_path / "runs"), str(committed), device="cpu")
-    wanted = experiment("addition", "abc", "smoke")
-    assert store.run(wanted).code == fingerprint() and store.scores(wanted, [6, 60], 20)[0].code == fingerprint()
-    assert "other code" not in capsys.readouterr().out, "this code made them"
-
-    copy = tmp_path / "copy"
-    shutil.copytree(repository / "abcnb", copy / "abcnb", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(repository / "reports" / "sweeps", copy / "reports" / "sweeps")
-    calibration = copy / "abcnb" / "lines" / "calibration.py"
-    zeroed = "of_shape[cells[index]] = 0.0"
-    assert calibration.read_text().count(zeroed) == 1
-    calibration.write_text(calibration.read_text().replace(zeroed, "of_shape[cells[index]] *= 0.01"))
-    chosen = {"preset": "smoke", "samples": 20, "stored": "True", "live": "False", "reports_dir": committed}
-    done = papermill_command(
-        abc, "out.ipynb", *passed(chosen | {"runs_dir": copy / "runs"}), cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(copy)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    notes = [line for text in texts(tmp_path / "out.ipynb") for line in text.splitlines() if "other code" in line]
-    assert notes and f"from other code ({fingerprint()}; this is " in notes[0]
-
-
-def test_papermill_from_the_shell_takes_a_text_of_digits(repository, tmp_path):
-    chosen = passed({"task": "parity", "text": "10110", "samples": 100})
-    done = papermill_command(repository / "notebooks" / "01_tasks.ipynb", tmp_path / "out.ipynb", *chosen)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert any("10110" in text for text in texts(tmp_path / "out.ipynb"))
 
 
 def test_papermill_from_the_shell_with_an_unknown_parameter(abc, tmp_path):
@@ -206,15 +161,7 @@ def test_papermill_from_the_shell_with_an_unknown_parameter(abc, tmp_path):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_abc_on_a_gpu(abc, tmp_path):
-    chosen = {
-        "preset": "smoke",
-        "samples": 20,
-        "device": "cuda",
-        "runs_dir": str(tmp_path / "runs"),
-        "stored": False,
-    }
-    known = papermill.inspect_notebook(abc)
-    chosen = {name: value for name, value in chosen.items() if name in known}
+    chosen = chosen_for(abc) | {"device": "cuda", "runs_dir": str(tmp_path / "runs")}
     papermill.execute_notebook(abc, tmp_path / "out.ipynb", chosen, start_timeout=120, execution_timeout=600)
     runs = [load_run(file.parent) for file in (tmp_path / "runs").glob("*/metrics.json")]
     assert len(runs) >= 2 and {run.metrics["device"] for run in runs} == {"cuda"}

@@ -20,8 +20,14 @@ def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("place")
     for name, source in (("01_first", "f'{preset} {stored}'"), ("02_second", WHERE)):
         write(little(name, LINKS[name], source), place / "now" / "notebooks" / f"{name}.ipynb")
+    other = place / "jupyter" / "kernels" / "python3"  # a kernel of the user's folders, not to be used
+    other.mkdir(parents=True)
+    spec = {"argv": ["/bin/false"], "display_name": "another Python", "language": "python"}
+    (other / "kernel.json").write_text(json.dumps(spec))
     execution = Execution("smoke", place / "now" / "runs", place / "now" / "reports", "cpu")
-    assert write_reports(execution, [], folder=place / "now" / "notebooks") == []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("JUPYTER_DATA_DIR", str(place / "jupyter"))
+        assert write_reports(execution, [], folder=place / "now" / "notebooks") == []
     (place / "now").rename(place / "then")
     return place
 
@@ -86,15 +92,6 @@ def test_texts_beside_the_results_have_pages(executed, folder):
     assert 'study/results.py">code</a>' in page and '<a href="results.html">results</a>' in index
 
 
-def test_kernels_of_the_users_folders_are_not_used(folder, execution, tmp_path, monkeypatch):
-    other = tmp_path / "jupyter" / "kernels" / "python3"
-    other.mkdir(parents=True)
-    spec = {"argv": ["/bin/false"], "display_name": "another Python", "language": "python"}
-    (other / "kernel.json").write_text(json.dumps(spec))
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
-    assert write_reports(execution, ["02"], folder=folder) == []
-
-
 def test_what_is_current_is_not_executed_again(executed, folder, monkeypatch, capsys):
     monkeypatch.setattr(papermill, "execute_notebook", lambda *_, **__: pytest.fail("executed again"))
     (executed.pages() / "01_first.html").unlink()
@@ -155,16 +152,21 @@ def test_fresh_executes_again_without_what_is_committed(executed, folder):
     assert outputs(again, find(["01"], folder)[0]) == "'smoke False'"
 
 
-def test_a_failure_keeps_its_output_and_its_old_page_and_others_go_on(executed, folder, capsys):
+def test_a_failure_keeps_its_output_and_its_old_page_and_others_go_on(cli, executed, folder, monkeypatch):
     first, second = find([], folder)
     replace_source(first, 2, 'print("so far")\nraise ValueError("expected more,\\ngot less")')
     replace_source(second, 2, "1 + 1")
     page = (executed.pages() / "01_first.html").read_text()
-    assert write_reports(executed, [], folder=folder) == ["01_first: cell [3]: ValueError: expected more,"]
+    monkeypatch.setattr(find, "__defaults__", (folder,))
+    monkeypatch.setattr(write_reports, "__defaults__", (False, folder))
+    folders = ["--runs", executed.runs, "--reports", executed.reports]
+    code, out, err = cli("reports", "--preset", "smoke", *folders, "--device", "cpu")
+    failed = [line for line in err.splitlines() if line.startswith("failed: ")]
+    assert code == 1 and failed == ["failed: 01_first: cell [3]: ValueError: expected more,"]
     assert outputs(executed, second) == "2"
     assert "so far" in executed.output(first).read_text() and executed.done(first) is None
     assert (executed.pages() / "01_first.html").read_text() == page
-    assert str(executed.output(first)) in capsys.readouterr().out
+    assert str(executed.output(first)) in out and out.splitlines()[-1] == str(executed.pages() / "index.html")
 
 
 def test_an_output_that_was_cut_off_is_made_anew(executed, folder):
@@ -207,14 +209,3 @@ def test_unknown_names_are_refused(folder, execution):
         write_reports(execution, ["7"], folder=folder)
     with pytest.raises(ValueError, match="expected a preset among smoke, laptop, paper, got 'huge'"):
         Execution("huge", execution.runs, execution.reports)
-
-
-def test_the_command_says_where_the_index_is_and_exits_1_after_a_failure(cli, executed, folder, monkeypatch):
-    replace_source(find(["01"], folder)[0], 2, "1 / 0")
-    monkeypatch.setattr(find, "__defaults__", (folder,))
-    monkeypatch.setattr(write_reports, "__defaults__", (False, folder))
-    options = ["--preset", "smoke", "--notebooks", "1", "--runs", executed.runs, "--reports", executed.reports]
-    code, out, err = cli("reports", *options, "--device", "cpu")
-    assert code == 1 and out.splitlines()[-1] == str(executed.pages() / "index.html")
-    failed = [line for line in err.splitlines() if line.startswith("failed: ")]
-    assert failed == ["failed: 01_first: cell [3]: ZeroDivisionError: division by zero"]

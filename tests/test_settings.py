@@ -47,12 +47,6 @@ def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setti
         ("training.steps.x=3", "expected a key among steps, .*, got 'training.steps.x'"),
         ("window.w=2", "expected a key that this method has, got 'window.w': it has no window"),
         ("training.steps=0", "at least 1"),
-        ("model.position=spiral", "expected a position among .*got 'spiral'"),
-        ("form=aligned", "written in forms natural, got 'aligned'"),
-        ("bias=window", "window"),
-        ("base=1", "expected a base from 2 to 16 for successor, got 1"),
-        ("model.rotary_width=9", "expected rotary_width=0 with 'sinusoidal' positions, which do not read it"),
-        ("seed=-1", "seed"),
     ],
 )
 def test_bad_settings_are_named(setting, told):

@@ -213,10 +213,6 @@ def test_hexadecimal_source():
     assert decode(batch.target[0]) == "001&"
 
 
-def test_stream_is_made_once():
-    assert get_task("addition").stream(5) is get_task("addition").stream(5)
-
-
 def test_vocabulary_sizes():
     assert {get_task(name).vocabulary_size for name in ("addition", "successor", "n-by-1", "parity")} == {15}
     # a to f are tokens 15 to 20, the ListOps operators % > < 21 to 23
@@ -253,13 +249,6 @@ def test_parse_of_each_kind_of_task():
     assert get_task("listops-sm").parse("%56")[0].tolist() == [[6, 5, 0]]
     # upper and lower case: 0xFa
     assert get_task("successor", 16).parse("Fa")[0].tolist() == [[10, 15, 0]]
-
-
-def test_parse_then_batch_answers():
-    task = get_task("addition")
-    batch = task.batch(task.parse("999+1"))
-    assert decode(batch.source[0]) == "$0999+0001&"
-    assert task.read(decode(batch.target[0])) == "1000"
 
 
 @pytest.mark.parametrize(
@@ -308,10 +297,6 @@ def test_read_of_an_output():
 def test_base_outside_two_to_sixteen(base):
     with pytest.raises(ValueError, match="expected a base from 2 to 16"):
         get_task("addition", base)
-
-
-def test_default_bases():
-    assert (get_task("addition").base, get_task("parity").base) == (10, 2)
 
 
 # A new task

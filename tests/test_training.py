@@ -263,26 +263,6 @@ def test_validation_records_what_the_model_gets_wrong():
     assert record["loss"] > 0 and record["seconds"] >= 0
 
 
-# --- progress
-
-
-def test_who_watches_hears_of_each_validation():
-    model, data, config = make(steps=7)
-    heard = []
-    history = train(model, data, config, 4, progress=False, on_validation=lambda records: heard.append([*records]))
-    assert heard == [history[:1], history] and [record["step"] for record in history] == [5, 7]
-
-
-def test_the_progress_bar_has_the_label_and_can_be_left_out(capfd):
-    model, data, config = make(steps=5)
-    train(model, data, config, 4, progress=False)
-    assert capfd.readouterr() == ("", "")
-    train(model, data, config, 4, label="successor vanilla seed 4", progress=True)
-    written = capfd.readouterr()
-    assert written.out == ""
-    assert "successor vanilla seed 4" in written.err and "5/5" in written.err and "exact=" in written.err
-
-
 # --- what is refused
 
 
