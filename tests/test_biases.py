@@ -246,18 +246,6 @@ def test_by_place_a_digit_has_the_same_bias_at_every_width(kind, make, narrow, w
     assert torch.equal(found[0][:, 1:, 1:], found[0][:, :-1, :-1])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_by_column_a_digit_has_another_bias_at_another_width(kind):
-    torch.manual_seed(0)
-    rows, units = torch.arange(4), [columns_of_place(natural(width))[:, 1] for width in (4, 5)]
-    for cross_distance, same in (("left", [False, False]), ("right", [False, True])):
-        bias = KINDS[kind](cross_distance)
-        narrow, wide = (
-            bias(rows, natural(width))[:, :, columns] for width, columns in zip((4, 5), units, strict=True)
-        )
-        assert [torch.equal(narrow[..., i], wide[..., i]) for i in range(2)] == same
-
-
 def test_fire_is_normalized_by_the_coordinate_that_the_distance_is_taken_from():
     """With f(x) = x, c = 1 and L = 4; `$a6…a1&` has the columns 0 to 7."""
     rows, layout = torch.tensor([2]), unary(6)

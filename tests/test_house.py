@@ -164,10 +164,6 @@ def test_the_package_pickles_nothing(trees):
         assert not called & {"torch.load", "torch.save", "pickle.load", "pickle.dump"}, name
 
 
-def test_constraints_pin_torch(repository):
-    assert "torch==2.13.0" in (repository / "constraints.txt").read_text().split()
-
-
 def test_environment_yml_asks_for_what_pyproject_asks_for(repository):
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     wanted = project["dependencies"] + [

@@ -110,8 +110,6 @@ def test_nothing_deeper_is_trained_on():
         TrainingData("nested", width=3)
     with pytest.raises(ValueError, match="expected numbers 'even' for nested, got 'repeated'"):
         TrainingData("nested", "repeated")
-    with pytest.raises(ValueError, match="terms and shapes are for products and sums in rows"):
-        TrainingData("nested", terms=3)
 
 
 def test_the_lines_by_hand_decide_every_value():

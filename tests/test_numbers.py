@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from abcnb.tasks.arithmetic import Addition
 from abcnb.tasks.numbers import Sampler, numbers_of_length, split_numbers
 from abcnb.tasks.task import get_task
 from abcnb.tasks.tokens import decode
@@ -253,6 +254,8 @@ def test_batches_are_of_the_form_and_generator_that_are_asked_for():
     "arguments, told",
     [
         (("sums",), "expected a task among"),
+        ((Addition,), "expected a task or its name, such as 'addition', got <class"),
+        ((5,), "expected a task or its name, such as 'addition', got 5"),
         (("addition", "odd"), "expected training numbers among"),
         (("addition", "even", 6), "expected a width of at least 7 digits"),
         (("successor", "even", 0, "aligned"), "written in forms natural, got 'aligned'"),

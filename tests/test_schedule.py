@@ -34,7 +34,7 @@ tasks = ["successor", "parity"]
 methods = ["abc", "vanilla"]
 presets = ["smoke"]
 """
-TWO = FOUR.replace(', "parity"', "")
+SUCCESSOR = FOUR.replace(', "parity"', "")
 EIGHT = FOUR + "seeds = [0, 1]\n"
 THREE_DIGITS = [("random", 3, 20), ("hard", 3, 20)]
 
@@ -180,7 +180,7 @@ def test_a_damaged_file_of_a_run_with_scores_stops_no_other_run(name, text, seri
 def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
     if engine == "ray":
         pytest.importorskip("ray")
-    command = sweep_command(tmp_path, TWO, "--engine", engine, "--workers", "1")
+    command = sweep_command(tmp_path, SUCCESSOR, "--engine", engine, "--workers", "1")
     # Where the tests themselves run in the background, SIGINT is ignored, and a child would inherit that.
     sweep = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -199,11 +199,11 @@ def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
     wait_for(lambda: not any(map(is_running, begun)), "the worker to end")
     finished = {file: file.stat().st_mtime for file in tmp_path.glob("runs/*/metrics.json")}
     assert len(finished) == 1
-    done = subprocess.run(sweep_command(tmp_path, TWO), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(sweep_command(tmp_path, SUCCESSOR), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    table = serial[1]
-    expected = table[table["task"] == "successor"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(measured(tmp_path), expected)
+    pd.testing.assert_frame_equal(
+        measured(tmp_path), serial[1].query("task == 'successor'").reset_index(drop=True)
+    )
     assert {file: file.stat().st_mtime for file in finished} == finished
 
 
