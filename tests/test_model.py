@@ -335,6 +335,7 @@ def test_own_biases_are_added_to_those_of_each_layer(position):
         for layer in range(2):
             expected = given[layer % len(given)](rows, layout) + model.positions.cross_bias[layer](rows, layout)
             assert torch.equal(found[layer], expected)
+        assert not torch.equal(*found)
 
 
 def test_a_shared_bias_is_saved_under_the_names_of_before():

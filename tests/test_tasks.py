@@ -159,6 +159,12 @@ def test_no_samples_have_no_digits():
     assert propagate_carries(torch.empty(0, 3, dtype=torch.long), 10).shape == (0, 3)
 
 
+def test_propagate_carries_leaves_its_input_alone():
+    sums = torch.tensor([[12, 0]])
+    propagate_carries(sums, 10)
+    assert sums.tolist() == [[12, 0]]
+
+
 def test_digits_of_and_length_of():
     # 748 = 0x2ec = 2·256 + 14·16 + 12
     assert digits_of(torch.tensor([748, 5]), 4, 10).tolist() == [[8, 4, 7, 0], [5, 0, 0, 0]]
