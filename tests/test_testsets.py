@@ -321,11 +321,11 @@ def test_second_operand_of_n_by_one_is_any_digit_in_every_test_set():
 @pytest.mark.parametrize("test_set", ["random", "unequal", "padded"])
 @pytest.mark.parametrize("length", [2, 3, 30])
 def test_numbers_of_a_new_task_are_not_below_its_minimum(test_set, length):
-    class FromTwelve(type(get_task("successor"))):
-        name, minimum = "from-twelve", 12
+    class FromFifty(type(get_task("successor"))):
+        name, minimum = "from-fifty", 50
 
-    for (a,) in TEST_SETS[test_set](FromTwelve(), length, 400).values():
-        assert min(integers(a)) >= 12
+    for (a,) in TEST_SETS[test_set](FromFifty(), length, 400).values():
+        assert min(integers(a)) >= 50
 
 
 @pytest.mark.parametrize("test_set", list(TEST_SETS))
