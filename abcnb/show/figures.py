@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -300,11 +301,14 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
     `table`: columns task, seed, tau, lines, exact_match (percent); `chosen`: the τ of the rule, marked.
     """
     figure, axes = style.row_of_axes(table["task"].unique(), 3.2, 2.8, 1.0, "exact match (%)", sharey=True)
+    looks = {seed: style.line_style(number) for number, seed in enumerate(sorted(table["seed"].unique()))}
+    shown: dict[str, Artist] = {}
     for task, axis in axes.items():
         for number, (seed, curve) in enumerate(table[table["task"] == task].groupby("seed")):
-            _draw_against_tau(axis, curve, not number, label=f"seed {seed}", **style.line_style(number))
+            _draw_against_tau(axis, curve, not number, label=f"seed {seed}", **looks[seed])
         axis.axvline(chosen, linestyle=":", color="0.4")
-    return style.finish(figure, title)
+        shown |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    return style.finish(figure, title, handles=shown.values(), labels=shown)
 
 
 @style.themed()
