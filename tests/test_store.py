@@ -122,6 +122,11 @@ def test_a_table_has_a_row_for_each_run_and_length(tmp_path, trained):
     assert ((table["low"] <= table["exact_match"]) & (table["exact_match"] <= table["high"])).all()
 
 
+def test_a_table_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="expected at least one experiment, got none"):
+        Store(tmp_path, None, "cpu").table([], [2])
+
+
 def test_the_committed_models_are_small_and_have_rows(repository):
     folders = [folder for folder in (repository / "reports" / "models").iterdir() if folder.is_dir()]
     assert folders

@@ -83,13 +83,14 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 def check_test(samples: int, digits: float, operands: int) -> None:
     """Refuse a test set that does not fit: all digits thrice while distinct samples are sought, and, of a sample that
     is evaluated, its source, target, decoder input and layout; so much at the very least."""
-    needed = 8 * digits * operands * (3 * samples + 4)
+    needed = 8 * digits * operands * (3 * samples + 4)  # a token has 8 bytes
     check_memory(needed, f"a test of {samples:,} samples of {digits:,.0f} digits", "ask for fewer or shorter ones")
 
 
 def check_dense(rows: float, device: torch.device = CPU) -> None:
     """Refuse attention over all pairs of tokens that does not fit; models without lines need it, and its mask."""
     advice = "ask for shorter inputs, or a model with lines"
+    # A number has 4 bytes.
     check_memory(4 * rows**2, f"attention over {rows:,.0f} tokens", advice, device)
 
 

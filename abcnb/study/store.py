@@ -169,8 +169,10 @@ class Store:
         """`scores` of many experiments: one row per experiment (its method, or one of `names`) and length.
 
         Its columns: those that tell experiments apart, those of a score, exact_match, low and high (its 95% Wilson
-        interval), in percent, and digit_error_rate.
+        interval), in percent, and digit_error_rate. No experiment at all is a ValueError.
         """
+        if not experiments:
+            raise ValueError("expected at least one experiment, got none; name a task, a method and a seed")
         names = names or [e.method for e in experiments]
         rows = [
             results.names(e) | {"method": name} | vars(score)

@@ -14,7 +14,7 @@ from abcnb import pipeline
 from abcnb.lines.biases import Biases
 from abcnb.lines.calibration import AveragedAttention, Pick, Sought, calibrate_attention, lines_of_heads
 from abcnb.lines.coordinates import Columns, Stream
-from abcnb.lines.line import FOLLOWS, Follows, Line, LineBias, parted
+from abcnb.lines.line import FOLLOWS, Line, LineBias, parted
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.model.configs import ModelConfig
 from abcnb.study import results
@@ -57,7 +57,8 @@ def nearest(sought: Sought, weights: list[torch.Tensor], tau: float) -> list[tup
     kept = []
     for line, somewhere in zip(sought.lines, torch.cat(inside, 1).any(1), strict=True):
         ways = [FOLLOWS[follows] for follows in line.follows]
-        if somewhere and ways and all(way == Follows(way.counter or "none", 1, False) for way in ways):
+        moves = ways and all(way.counter and way.slope == 1 and not way.from_first for way in ways)
+        if somewhere and moves:
             kept.append((line, 1 / (1 + sum(map(abs, line.offset)))))
     return kept
 
