@@ -13,13 +13,22 @@ from typer.testing import CliRunner
 from abcnb import TrainingData, pipeline
 from abcnb.__main__ import app
 from abcnb.lines.biases import Biases
-from abcnb.lines.line import Line, LineBias, dealt
-from abcnb.proof import lists
+from abcnb.lines.line import Line, LineBias, dealt, look_once
+from abcnb.proof import lists, rows
 from abcnb.proof import windows as of_windows
 from abcnb.proof.certificate import Layers, certify
 from abcnb.proof.inputs import batch_with, inputs_with
 from abcnb.proof.pruning import prune
-from abcnb.proof.windows import OUTPUT, arranged, arrangements, heads_by_line, nodes, windows_of
+from abcnb.proof.windows import (
+    NOTHING,
+    OUTPUT,
+    arranged,
+    arrangements,
+    heads_by_line,
+    nodes,
+    number_of,
+    windows_of,
+)
 from abcnb.study import certificates, results
 from abcnb.study.runs import load_run
 from abcnb.tasks.nested import random_shape
@@ -92,12 +101,12 @@ def test_what_a_step_of_any_input_sees_is_a_window_and_its_logits_are_the_models
     ids = torch.cat([batch.source] * model.crossing + [model.sequence(batch)], 1)
     found = arrangements(model, data)
     for step, node in enumerate(nodes(model, model.stream_of(batch.stream), tokens)):
-        kind, met = arranged(node, step, width, width)
-        seen = {token: ids[:, tokens.index((token[0], met.read[token[1]]))] for token in kind.node.tokens}
+        kind, read = arranged(node, step, width, number_of(task), short=width)
+        seen = {token: ids[:, tokens.index((token[0], read[token[1]]))] for token in kind.node.tokens}
         if step < width:
             seen[OUTPUT, kind.place] = batch.target[:, step]
         near = [a for a in found if (a.node, a.place) == (kind.node, kind.place)]
-        every = [windows_of(arrangement, task) for arrangement in near]
+        every = [windows_of(arrangement) for arrangement in near]
         listed = {tuple(row) for one in every for row in torch.stack([one[t] for t in sorted(seen)], 1).tolist()}
         assert {tuple(row) for row in torch.stack([seen[t] for t in sorted(seen)], 1).tolist()} <= listed
         with torch.no_grad():
@@ -108,9 +117,7 @@ def test_what_a_step_of_any_input_sees_is_a_window_and_its_logits_are_the_models
 def test_the_windows_of_an_addition_are_counted_by_hand():
     """Three places of both operands, a carry, and the digit written before them: 3⁶ · 2 · 3 in base 3."""
     model, data = untrained("addition", 3)
-    largest = max(
-        len(windows_of(a, data.task)[OUTPUT, a.place]) for a in arrangements(model, data) if a.place >= 0
-    )
+    largest = max(len(windows_of(a)[OUTPUT, a.place]) for a in arrangements(model, data) if a.place >= 0)
     assert largest == 3**6 * 2 * 3
 
 
@@ -173,7 +180,7 @@ def test_one_window_trained_away_is_found():
     model, data = committed("successor")
     other = copy.deepcopy(model)
     kind, (met, _) = max(arrangements(model, data).items(), key=lambda item: len(item[0].node.tokens))
-    rare = {token: digits[:1] for token, digits in windows_of(kind, data.task).items()}
+    rare = {token: digits[:1] for token, digits in windows_of(kind).items()}
     batch = batch_with(rare, data, met)
     wrong = (batch.target[:, met.step] + 1) % 10
     other.requires_grad_(True)
@@ -210,7 +217,7 @@ def test_what_a_step_of_nested_lists_sees_is_a_window_and_its_logits_are_the_mod
             listed = set(map(tuple, torch.stack([known[case][token] for token in kept], 1).tolist()))
             assert set(map(tuple, torch.stack([shown[token] for token in kept], 1).tolist())) <= listed
         with torch.no_grad():
-            (again,) = Layers(model).logits(case[0], shown or {lists.NOTHING: torch.zeros(8, dtype=torch.uint8)})
+            (again,) = Layers(model).logits(case[0], shown or {NOTHING: torch.zeros(8, dtype=torch.uint8)})
         torch.testing.assert_close(again, logits[:, step], atol=1e-4, rtol=1e-4)
 
 
@@ -247,15 +254,99 @@ def test_a_line_that_leaves_its_list_is_refused(line):
         certify(other, data)
 
 
+def with_rows(task, base=None, once=True, seed=0):
+    """Untrained, with lines by hand in the first layer alone, or in both."""
+    data = TrainingData(get_task(task, base))
+    config = replace(pipeline.model_with_lines(data), d_model=16, d_ff=32, heads=8)
+    biases = pipeline.lines_by_hand(data, 8)
+    biases = look_once(biases, config.decoder_layers) if once else biases
+    return pipeline.new_model(data.task, config, seed, biases).eval(), data
+
+
+@pytest.mark.parametrize("name", ["multiplication", "many-addition"])
+@pytest.mark.parametrize("once", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name, once):
+    model, data = with_rows(name, 3 if once else 2, once)
+    task, draw = data.task, torch.Generator().manual_seed(0)
+    listed = {}
+    for _, _, windows, _ in rows.cases(model, data):
+        kind, every = windows.args[0], windows()
+        seen = [every[token] for token in sorted({*kind.node.tokens, kind.right}) if token in every]
+        together = set(map(tuple, torch.stack(seen, 1).tolist())) if seen else {()}
+        listed.setdefault((kind.node, kind.right, kind.number), set()).update(together)
+    for first, second in ((1, 2), (2, 5), (9, 3), (4, 9)):
+        sizes = task.size(second, first) if task.has_terms else (first, second)
+        batch = task.batch(rows.drawn(task, sizes, 16, draw))
+        with torch.no_grad():
+            logits = model(batch)
+        whole = torch.cat([batch.source, batch.target], 1)
+        for step, (kind, seen) in enumerate(rows.steps_of(model, task, sizes)):
+            shown = {token: whole[:, number] for token, number in sorted(seen.numbers.items())}
+            mine = set(map(tuple, torch.stack([*shown.values()], 1).tolist())) if shown else {()}
+            assert mine <= listed[kind.node, kind.right, kind.number]
+            with torch.no_grad():
+                (again,) = Layers(model).logits(kind.node, shown or {NOTHING: torch.zeros(16, dtype=torch.uint8)})
+            torch.testing.assert_close(again, logits[:, step], atol=1e-4, rtol=1e-4)
+
+
+def test_the_windows_of_rows_are_counted_by_hand():
+    """Of a sum two places of both numbers and the carry into the lower; of a product two digits, the multiplier's and
+    a carry, which is below it; at the units a sum of products sees the digit that dropped out too."""
+    counts = {}
+    for name in ("many-addition", "multiplication"):
+        model, data = with_rows(name)
+        counts[name] = {len(next(iter(windows().values()))) for _, _, windows, _ in rows.cases(model, data)}
+    carried = sum(max(1, digit) for digit in range(10))
+    assert max(counts["many-addition"]) == max(counts["multiplication"]) == 10**4 * 2
+    assert {100 * carried, 10 * carried, 10**3} < counts["multiplication"]
+
+
+@pytest.mark.parametrize("name", ["multiplication", "many-addition"])
+def test_a_model_of_rows_that_is_wrong_is_shown_to_be(name):
+    model, data = with_rows(name, 3)
+    found = certify(model, data, progress=False)
+    batch = data.task.batch(data.task.parse(found.wrong.strip("$=")))
+    assert (model.predictions(batch) != batch.target).any()
+
+
+def test_a_wrong_window_that_no_input_showed_is_no_proof(monkeypatch):
+    model, data = with_rows("many-addition", 3)
+    monkeypatch.setattr(rows, "shown", lambda *_: [])
+    found = certify(model, data, progress=False)
+    assert not found.holds and not found.wrong and str(found).startswith("not decided")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        Line(0, "sums", "sums", ("none", "place"), (0, 0)),  # the first row
+        Line(0, "sums", "terms", ("place", "place"), (0, 0)),  # a row for each place
+        Line(0, "sums", "operators", ("place",), (1,)),  # whether there are more terms than places
+        Line(0, "sums", "terms", ("row", "row"), (0, 0)),
+    ],
+)
+def test_a_line_to_rows_at_no_fixed_distance_is_refused(line):
+    model, data = with_rows("many-addition")
+    other = pipeline.new_model(data.task, model.config, 0, Biases((dealt("self", 8, [line]),)))
+    with pytest.raises(ValueError, match="expected lines to the own row"):
+        certify(other, data)
+
+
+def test_rows_are_pruned_on_training_samples_and_certified_like_the_whole():
+    model, data = with_rows("many-addition", 3)
+    pruned = prune(model, data)
+    assert set(heads_by_line(pruned)) <= set(heads_by_line(model))
+    assert [heads.layer for heads in heads_by_line(model)] == [0] * 4
+
+
 def test_what_no_window_decides_is_refused(monkeypatch):
     data = TrainingData("successor")
     plain = pipeline.new_model(data.task, replace(pipeline.PLAIN, d_model=16, d_ff=16), 0)
     with pytest.raises(ValueError, match="one line a head"):
         certify(plain, data)
-    run = load_run(MODELS / "cee80470e6d0")
-    for refused in (certify, prune):
-        with pytest.raises(ValueError, match="made place by place, by a machine, got 'multiplication'"):
-            refused(run.model(), run.experiment.data())
+    run = load_run(MODELS / "cee80470e6d0")  # it has products end[0]
+    with pytest.raises(ValueError, match="to the own row, or to one so many rows before, got products end"):
+        certify(run.model(), run.experiment.data())
     positions = pipeline.new_model(
         data.task, replace(pipeline.model_with_lines(data), position="sinusoidal"), 0, pipeline.lines_by_hand(data)
     )
@@ -340,4 +431,4 @@ def test_a_machine_that_never_settles_is_refused():
         machine = Machine(2, (0,), (0, 1), lambda state, a: (a, 1 - state))
 
     with pytest.raises(ValueError, match="do not depend on how many places"):
-        of_windows.settled(Alternating())
+        of_windows.short_of(number_of(Alternating()))

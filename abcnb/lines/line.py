@@ -292,6 +292,15 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
     return Biases((of_all_heads("self", own),), (of_all_heads("cross", crossed),))
 
 
+def look_once(biases: Biases, layers: int) -> Biases:
+    """Lines in the first of so many layers alone; in the others every row sees the start token.
+
+    A step then depends on the tokens of its own lines, and not on what those have read.
+    """
+    closed = ([LineBias(bias.attention, bias.heads, ()) for bias in part] for part in biases)
+    return Biases(*((*part, *other * (layers - 1)) for part, other in zip(biases, closed, strict=True)))
+
+
 def check_heads(heads: int) -> None:
     """Refuse what is no number of heads."""
     if type(heads) is not int or heads < 1:

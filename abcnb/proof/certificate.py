@@ -18,14 +18,17 @@ from abcnb.machine.devices import bar
 from abcnb.model.layers import Attention, KeysValues, OpenTokens
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
-from abcnb.proof import inputs, lists
+from abcnb.proof import inputs, lists, rows
 from abcnb.proof.windows import CONSTANT, Node, Token, Windows, count_of, different
 from abcnb.tasks.nested import NestedLists
+from abcnb.tasks.rows import ManyAddition, Multiplication
+from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import decode
 from abcnb.tasks.training_data import TrainingData
 
 CHUNK = 16384  # windows at a time
 AGAIN = 200  # windows of each arrangement that are run again because they are the closest, and as many random ones
+IN_ROWS = {NestedLists: lists, Multiplication: rows, ManyAddition: rows}
 SAFETY = 100  # the least margin must be so many times the largest difference that rounding makes
 
 
@@ -81,7 +84,8 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     check_data(data, model)
     check_certifiable(model)
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
-    found = (lists if isinstance(data.task, NestedLists) else inputs).cases(model, data)
+    made = next((of for kind, of in IN_ROWS.items() if isinstance(data.task, kind)), inputs)
+    found = made.cases(model, data)
     leads, rounding = [], 0.0
     for n, (node, right, windows_of, shown_by) in enumerate(found, 1):
         windows = windows_of()
@@ -92,12 +96,18 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
         few = {token: digits[again] for token, digits in windows.items()}
         whole = shown_by(few)
         if leads[-1].min() <= 0:
-            return Certificate(torch.cat(leads), rounding, decode(whole[0][0].source[0]))
-        ours, doubled = (torch.cat([*each.logits(node, few)]) for each in (layers, precise))
-        others = doubled, *(model(batch)[:, step] for batch, step in whole)
-        moved = [float((ours - other).abs().max()) for other in others]
+            return Certificate(torch.cat(leads), rounding, failure(model, [batch for batch, _, _ in whole]))
+        pairs = [(torch.cat([*precise.logits(node, few)]), few)]
+        pairs += [(model(batch)[:, step], shown) for batch, step, shown in whole]
+        moved = [float((torch.cat([*layers.logits(node, of)]) - other).abs().max()) for other, of in pairs]
         rounding = float(torch.tensor([rounding, *moved], dtype=torch.float64).max())  # unlike max(), NaN stays
     return Certificate(torch.cat(leads), rounding)
+
+
+def failure(model: Transformer, batches: list[Batch]) -> str:
+    """The first input of some batches that a model is wrong on, as its source is written; empty if there is none."""
+    wrong = (batch.source[(model.predictions(batch) != batch.target).any(1)] for batch in batches)
+    return next((decode(source) for found in wrong for source in found), "")
 
 
 def check_certifiable(model: Transformer) -> None:

@@ -6,38 +6,36 @@ import torch
 
 from abcnb.model.transformer import Transformer
 from abcnb.proof import windows as seen
-from abcnb.proof.windows import DIGIT, Met, Windows, count_of, ends_of, may_be_last, names_of, ways_of
+from abcnb.proof.windows import DIGIT, Met, Windows, count_of, ends_of, may_be_last, number_of, ways_of
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Batch, Task
-from abcnb.tasks.tokens import END_ID
 from abcnb.tasks.training_data import TrainingData
 
 
 def cases(model: Transformer, data: TrainingData) -> list[seen.Case]:
     """All that steps of a number can see, shown by the narrowest and the widest input."""
 
-    def shown(windows: Windows, met: tuple[Met, Met]) -> list[tuple[Batch, int]]:
-        return [(batch_with(windows, data, one), one.step) for one in met]
+    def shown(windows: Windows, met: tuple[Met, Met]) -> list[tuple[Batch, int, Windows]]:
+        return [(batch_with(windows, data, one), one.step, windows) for one in met]
 
-    found = []
-    for arrangement, met in seen.arrangements(model, data).items():
-        right = (seen.OUTPUT, arrangement.place) if arrangement.place >= 0 else (seen.CONSTANT, END_ID)
-        made = partial(seen.windows_of, arrangement, data.task)
-        found.append((arrangement.node, right, made, partial(shown, met=met)))
-    return found
+    return [
+        (one.node, one.right, partial(seen.windows_of, one), partial(shown, met=met))
+        for one, met in seen.arrangements(model, data).items()
+    ]
 
 
 def inputs_with(
     tokens: Windows, task: Task, width: int, count: int, generator: torch.Generator | None = None
 ) -> Operands:
     """Inputs of a width with these digits; the others are random, and every state as likely to follow as any other."""
-    ways, states = ways_of(task), torch.arange(task.machine.states)
+    number = number_of(task)
+    ways, states = ways_of(number), torch.arange(task.machine.states)
     pairs = ways[:, 0] * len(states) + ways[:, -1]
     rare = 1 / pairs.bincount()[pairs].float()
-    good, fits = ends_of(task, 0).expand(count, -1), []
+    good, fits = ends_of(number, 0).expand(count, -1), []
     for place in reversed(range(width)):  # which ways through it lead on to an end
-        fit = good[:, ways[:, -1]] & (may_be_last(task) | (place < width - 1))
-        for name, digits in zip(names_of(task), ways.T[1:-1], strict=True):
+        fit = good[:, ways[:, -1]] & (may_be_last(number) | (place < width - 1))
+        for name, digits in zip(number.names, ways.T[1:-1], strict=True):
             if (name, place) in tokens:
                 fit = fit & (tokens[name, place][:, None] == digits)
         fits.append(fit)

@@ -15,14 +15,24 @@ import torch
 
 from abcnb.lines.line import Line
 from abcnb.model.transformer import Transformer
-from abcnb.proof.windows import CONSTANT, Case, Node, Token, Windows, count_of, different, heads_by_line, nodes
+from abcnb.proof.windows import (
+    CONSTANT,
+    NOTHING,
+    Case,
+    Node,
+    Token,
+    Windows,
+    count_of,
+    different,
+    heads_by_line,
+    nodes,
+)
 from abcnb.tasks.nested import FEWEST, MOST, OPERATORS, NestedLists, outline
 from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import DIGITS, END_ID, IDS, encode
 from abcnb.tasks.training_data import TrainingData
 
 OPERATOR, DIGIT = "operator", "digit"  # tokens that may be any, each with its number in the input and output
-NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 KNOWN = encode(DIGITS + OPERATORS)  # token ids, by what windows hold
 PAIR = (FEWEST, *(0,) * FEWEST)  # the smallest list
 
@@ -121,7 +131,7 @@ def case_of(tree: Tree, step: int, node: Node) -> tuple[tuple, Seen]:
     named = {token: token if token[0] == CONSTANT else (token[0], ranks[token[1]]) for token in asked}
     leaves = tuple(named[token] for token in sorted(asked - made.keys()) if token[0] != CONSTANT)
     parts = tuple((named[value], *(named[token] for token in of)) for value, of in made.items())
-    return (node.moved(ranks), named[tree.rights[step]], leaves, parts), Seen(tree, step, numbers)
+    return (node.renamed(named), named[tree.rights[step]], leaves, parts), Seen(tree, step, numbers)
 
 
 def values_behind(tree: Tree, step: int, tokens: tuple[Token, ...]) -> dict[Token, tuple[Token, Token, Token]]:
@@ -153,7 +163,7 @@ def windows_of(node: Node, right: Token, leaves: tuple[Token, ...], parts: tuple
 
 def inputs(
     task: NestedLists, leaves: tuple[Token, ...], met: tuple[Seen, Seen], windows: Windows
-) -> list[tuple[Batch, int]]:
+) -> list[tuple[Batch, int, Windows]]:
     """Whole inputs of both trees in which a step has these windows; random where no window says what."""
     found = []
     for tree, step, numbers in met:
@@ -172,5 +182,5 @@ def inputs(
 
         for name, rank in sorted(leaves, reverse=True):  # operators before digits
             put((name, numbers[rank]), windows[name, rank])
-        found.append((task.batch((ids,)), step))
+        found.append((task.batch((ids,)), step, windows))
     return found

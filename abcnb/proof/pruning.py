@@ -20,6 +20,7 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.training_data import TrainingData, generator_for
 
 ROWS = 2048  # inputs on which leads are compared, of all training widths together
+SHAPES = 64  # of outputs in rows, batches, each of a random shape
 SHARE = 0.5  # of the whole model's least lead, which is left
 
 
@@ -29,8 +30,7 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0) -> Transformer:
 
     A head that is cut has the value that it had on average, whatever it reads. Lines are tried in the order of what
     cutting each alone would cost the right token's lead on average, the cheapest first, and are cut if its least lead
-    stays above half of the whole model's. Inputs have the training widths, and their carries are balanced: every state
-    of the task's machine is as likely to follow as any other, so that long runs of nines are among them.
+    stays above half of the whole model's.
 
     Args:
         model: its heads have one line each, and it has no positions.
@@ -42,10 +42,7 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0) -> Transformer:
     """
     check_data(data, model)
     check_certifiable(model)
-    task, generator = data.task, generator_for("pruning", seed)
-    widths = range(1 + task.spare, data.width + 1)
-    inputs = [inputs_with({}, task, width, ROWS // len(widths), generator) for width in widths]
-    batches = [task.batch(operands, data.form) for operands in inputs]
+    batches = short_inputs(data, generator_for("pruning", seed))
     leads, averages = _observed(model, batches)
     least, costs = min(SHARE * leads.min(), leads.min()), {}
     for heads in heads_by_line(model):
@@ -56,6 +53,17 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0) -> Transformer:
         if leads.min() > least:
             model, averages = tried, changed
     return model
+
+
+def short_inputs(data: TrainingData, generator: torch.Generator) -> list[Batch]:
+    """Inputs of the training widths with balanced carries: every state of the task's machine is as likely to follow as
+    any other, so that long runs of nines are among them. Of outputs in rows, training samples."""
+    task = data.task
+    if task.in_rows:
+        return [data.train(ROWS // SHAPES, generator) for _ in range(SHAPES)]
+    widths = range(1 + task.spare, data.width + 1)
+    inputs = [inputs_with({}, task, width, ROWS // len(widths), generator) for width in widths]
+    return [task.batch(operands, data.form) for operands in inputs]
 
 
 def _observed(model: Transformer, batches: list[Batch]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

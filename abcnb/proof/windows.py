@@ -9,10 +9,10 @@ function of the same windows: one `Arrangement`. Which windows there are follows
 (`Task.machine`), given that all outputs before the step are right.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,10 +20,12 @@ from abcnb.lines.coordinates import Stream
 from abcnb.lines.line import Line
 from abcnb.model.layers import Attention, OpenTokens
 from abcnb.model.transformer import Transformer
-from abcnb.tasks.task import Batch, Task
+from abcnb.tasks.task import Batch, Machine, Task
+from abcnb.tasks.tokens import END_ID
 from abcnb.tasks.training_data import TrainingData
 
 OUTPUT, CONSTANT, DIGIT = "digits", "=", "b"
+NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 MOST_WINDOWS = 50_000_000
 FEW = 1_000_000  # windows that are cheap to compare with one another
 LATEST = 100  # places after which a machine must have settled
@@ -33,8 +35,29 @@ SETTLED = 12  # widths in a row without a new arrangement, after which none is e
 Token = tuple[str, int]
 Windows = dict[Token, torch.Tensor]  # the digit at each token, each [windows]; operators follow the digits
 # Steps that are the same function of the same windows: their node, the token that they write, what makes the windows,
-# and what makes, of some windows, whole inputs that show them: batches, each with the step.
-Case = tuple["Node", Token, Callable[[], Windows], Callable[[Windows], list[tuple[Batch, int]]]]
+# and what makes, of some windows, whole inputs that show them or others: batches, each with the step and its windows.
+Case = tuple["Node", Token, Callable[[], Windows], Callable[[Windows], list[tuple[Batch, int, Windows]]]]
+
+
+class Number(NamedTuple):
+    """What is written place by place: the output of a task, or a row of one.
+
+    Attributes:
+        names: of the digits at a place, those that the machine reads and `OUTPUT`.
+        ended: those that are 0 in the last place, of operands that are shorter.
+    """
+
+    base: int
+    machine: Machine
+    names: tuple[str, ...]
+    ended: tuple[str, ...]
+
+
+@cache
+def number_of(task: Task) -> Number:
+    """The output of a task, whose operands are as long as it."""
+    read = ("a", DIGIT)[: task.operands - task.second_is_digit]
+    return Number(task.base, task.machine, (*read, OUTPUT), read * (task.spare > 0))
 
 
 @dataclass(frozen=True)
@@ -59,13 +82,13 @@ class Node:
         found = set(self.reads).union(*(node.tokens for node in (self.own, *self.selves) if node))
         return tuple(sorted(token for token in found if token[0] != CONSTANT))
 
-    def moved(self, places: dict[int, int]) -> "Node":
-        """The same node with its tokens at other places."""
+    def renamed(self, names: dict[Token, Token]) -> "Node":
+        """The same node with other names for its tokens."""
 
         @cache
         def of(node: "Node") -> "Node":
-            reads = ((name, at if name == CONSTANT else places[at]) for name, at in node.reads)
-            return Node(tuple(reads), node.own and of(node.own), tuple(map(of, node.selves)), node.kind)
+            reads = tuple(names.get(token, token) for token in node.reads)
+            return Node(reads, node.own and of(node.own), tuple(map(of, node.selves)), node.kind)
 
         return of(self)
 
@@ -88,22 +111,33 @@ class Arrangement:
 
     Attributes:
         node: of the step, after the last layer; its places are counted among those that are read or written.
-        place: that the step writes, counted likewise; −1 for the end token.
+        place: that the step writes, counted likewise; −1 for the token that ends the number.
         skipped: places before each of these, and after the last, that nothing reads; many are as good as a few.
+        number: that the step belongs to.
+        end: the id of the token that ends it.
     """
 
     node: Node
     place: int
     skipped: tuple[int, ...]
+    number: Number
+    end: int
 
-    def covers(self, other: "Arrangement", task: Task) -> bool:
+    @property
+    def right(self) -> Token:
+        """The token that the step must write."""
+        return (OUTPUT, self.place) if self.place >= 0 else (CONSTANT, self.end)
+
+    def covers(self, other: "Arrangement") -> bool:
         """Whether all windows of another one are windows of this one, and the same function."""
-        if (self.node, self.place) != (other.node, other.place) or (other.skipped[-1] and not self.skipped[-1]):
+        kinds = ((one.node, one.place, one.number, one.end) for one in (self, other))
+        if len({*kinds}) > 1 or (other.skipped[-1] and not self.skipped[-1]):
             return False
         *between, (mine, theirs) = zip(self.skipped, other.skipped, strict=True)
-        extra = [_leads(task, n) & ~_leads(task, m) for m, n in between]
-        extra[0] = extra[0][list(task.machine.starts)]
-        return not any(part.any() for part in (*extra, ends_of(task, theirs) & ~ends_of(task, mine)))
+        extra = [_leads(self.number, n) & ~_leads(self.number, m) for m, n in between]
+        extra[0] = extra[0][list(self.number.machine.starts)]
+        ends = ends_of(self.number, theirs) & ~ends_of(self.number, mine)
+        return not any(part.any() for part in (*extra, ends))
 
 
 class Met(NamedTuple):
@@ -115,19 +149,42 @@ class Met(NamedTuple):
 
 
 def heads_by_line(model: Transformer) -> list[Heads]:
-    """The heads of every layer and attention that are not cut, those with the same line together."""
+    """The heads of every layer and attention that have lines and are not cut, those with the same line together."""
     found: dict[tuple[int, str, tuple[Line, ...]], list[int]] = {}
     for attention, biases in (("self_attention", model.self_biases), ("cross_attention", model.cross_biases)):
         for layer, module in enumerate(model.decoder if biases else ()):
             lines = biases[layer % len(biases)].lines
-            for head in set(range(model.config.heads)) - set(getattr(module, attention).cut_heads):
+            open_heads = {line.head for line in lines} - set(getattr(module, attention).cut_heads)
+            for head in sorted(open_heads):
                 own = tuple(line._replace(head=0) for line in lines if line.head == head)
                 found.setdefault((layer, attention, own), []).append(head)
     return [Heads(*key, tuple(numbers)) for key, numbers in found.items()]
 
 
+def looks(model: Transformer) -> int:
+    """The layers in which some head has a line."""
+    return len({heads.layer for heads in heads_by_line(model)})
+
+
 def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tuple[Met, Met]]:
-    """The arrangements of all steps that no other covers, each with the narrowest and the widest that was met.
+    """The arrangements of all steps of a number that no other covers, each with the narrowest and the widest met."""
+    task = data.task
+    number = number_of(task)
+
+    def steps(width: int) -> Iterator[tuple[Arrangement, Met]]:
+        stream = model.stream_of(task.stream(width, data.form))
+        for step, node in enumerate(nodes(model, stream, tokens_of(model, data, width))):
+            kind, read = arranged(node, step, width, number)
+            yield kind, Met(width, step, read)
+
+    return of_all_widths(steps, model, short_of(number), task.spare)
+
+
+def of_all_widths(
+    steps: Callable[[int], Iterable[tuple[Arrangement, Any]]], model: Transformer, short: int, width: int
+) -> dict[Arrangement, tuple[Any, Any]]:
+    """What no other covers among the arrangements of steps of all widths above one, with where each was met first and
+    last; `short` places that nothing reads are as good as more.
 
     Every place that a step reads is at a fixed distance from its own place, from an end of the number, or from the
     place as far from the other end. So nothing new comes once a width has room for all groups apart; `SETTLED` widths
@@ -136,37 +193,43 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
     Raises:
         ValueError: a line that runs at twice the pace of the steps.
     """
-    task, lines = data.task, [line for heads in heads_by_line(model) for line in heads.lines]
-    short, width, newest = settled(task) + task.spare, task.spare, 0
+    lines = [line for heads in heads_by_line(model) for line in heads.lines]
     for line in lines:
-        if not set(line.follows) <= {"none", "first", "place", "first-place"}:
+        if not {*line.follows} - {"row"} <= {"none", "first", "place", "first-place"}:
             raise ValueError(f"expected lines that go through the places one by one, got {line}")
-    found: dict[Arrangement, tuple[Met, Met]] = {}
     farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
     mirrored = any("first-place" in line.follows for line in lines)
-    least = (6 if mirrored else 4) * (len(model.decoder) * farthest + short + 1)
+    least, newest = (6 if mirrored else 4) * (looks(model) * farthest + short + 1), 0
+    found: dict[Arrangement, tuple[Any, Any]] = {}
     while width < max(least, newest + SETTLED):
         width += 1
-        stream = model.stream_of(task.stream(width, data.form))
-        for step, node in enumerate(nodes(model, stream, tokens_of(model, data, width))):
-            kind, met = arranged(node, step, width, short)
+        for kind, met in steps(width):
             newest = newest if kind in found else width
             found[kind] = (found.get(kind, [met])[0], met)
-    kept: dict[Arrangement, tuple[Met, Met]] = {}
+    kept: dict[Arrangement, tuple[Any, Any]] = {}
     for one in sorted(found, key=lambda arrangement: -sum(arrangement.skipped)):
-        if not any(other.covers(one, task) for other in kept):
+        if not any(other.covers(one) for other in kept):
             kept[one] = found[one]
     return kept
 
 
-def arranged(node: Node, step: int, width: int, short: int) -> tuple[Arrangement, Met]:
-    """The arrangement of a step, in which `short` places that nothing reads are as good as more."""
+def arranged(
+    node: Node, step: int, width: int, number: Number, end: int = END_ID, short: int | None = None
+) -> tuple[Arrangement, tuple[int, ...]]:
+    """The arrangement of a step of a number, and the places of its tokens, by their number in it.
+
+    Tokens with a place below −1 are of no place of the number, and may be any digit.
+    """
     written = {step} if step < width else set()
-    read = sorted({place for _, place in node.tokens if place >= 0} | written)
-    ranks = {place: rank for rank, place in enumerate(read)} | {-1: -1}
+    places = {place for _, place in node.tokens} | written
+    read, others = sorted(p for p in places if p >= 0), sorted(p for p in places if p < -1)
+    met = (*read, *others, -1)
+    ranks = {place: n if place >= 0 else n - len(met) for n, place in enumerate(met)}
     skipped = (after - before - 1 for before, after in zip([-1, *read], [*read, width], strict=True))
-    kind = Arrangement(node.moved(ranks), ranks.get(step, -1), tuple(min(n, short) for n in skipped))
-    return kind, Met(width, step, (*read, -1))
+    short = short_of(number) if short is None else short
+    kind = node.renamed({token: (token[0], ranks[token[1]]) for token in node.tokens})
+    place = ranks[step] if step < width else -1
+    return Arrangement(kind, place, tuple(min(n, short) for n in skipped), number, end), met
 
 
 def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
@@ -211,22 +274,17 @@ def tokens_of(model: Transformer, data: TrainingData, width: int) -> list[Token]
     return tokens
 
 
-def names_of(task: Task) -> tuple[str, ...]:
-    """The digits of a place: of the operands that the machine goes through, and of the output."""
-    return (*("a", DIGIT)[: task.operands - task.second_is_digit], OUTPUT)
-
-
 @cache
-def ways_of(task: Task) -> torch.Tensor:
+def ways_of(number: Number) -> torch.Tensor:
     """Every way through a place: [ways, 2 + names], the state, the digits, the next state."""
-    axes = [torch.arange(task.machine.states)] + [torch.arange(task.base)] * (len(names_of(task)) - 1)
+    axes = [torch.arange(number.machine.states)] + [torch.arange(number.base)] * (len(number.names) - 1)
     before = [axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")]
-    return torch.stack([*before, *task.machine.step(*before)], 1)
+    return torch.stack([*before, *number.machine.step(*before)], 1)
 
 
-def may_be_last(task: Task) -> torch.Tensor:
-    """[ways], those through the last place, where the operands of a task whose result may be longer have a 0."""
-    return (ways_of(task)[:, 1:-2] == 0).all(1) | (not task.spare)
+def may_be_last(number: Number) -> torch.Tensor:
+    """[ways], those through the last place, where shorter operands have a 0."""
+    return (ways_of(number)[:, [1 + number.names.index(name) for name in number.ended]] == 0).all(1)
 
 
 def _reached(ways: torch.Tensor, good: torch.Tensor) -> torch.Tensor:
@@ -236,52 +294,59 @@ def _reached(ways: torch.Tensor, good: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def _leads(task: Task, places: int) -> torch.Tensor:
+def _leads(number: Number, places: int) -> torch.Tensor:
     """[states, states], whether one can follow another after so many places, the last not among them."""
-    return _reached(ways_of(task), _leads(task, places - 1)) if places else torch.eye(task.machine.states) > 0
+    if not places:
+        return torch.eye(number.machine.states) > 0
+    return _reached(ways_of(number), _leads(number, places - 1))
 
 
-def ends_of(task: Task, places: int) -> torch.Tensor:
+def ends_of(number: Number, places: int) -> torch.Tensor:
     """[states], whether an input can end so many places after one."""
     if places > 1:
-        return _reached(ways_of(task), ends_of(task, places - 1))
-    good = torch.isin(torch.arange(task.machine.states), torch.tensor(task.machine.ends))
-    return _reached(ways_of(task)[may_be_last(task)], good) if places else good
+        return _reached(ways_of(number), ends_of(number, places - 1))
+    good = torch.isin(torch.arange(number.machine.states), torch.tensor(number.machine.ends))
+    return _reached(ways_of(number)[may_be_last(number)], good) if places else good
 
 
-def settled(task: Task) -> int:
-    """After how many places a machine can be in all states in which it can be after more.
+@cache
+def short_of(number: Number) -> int:
+    """How many places that nothing reads are as good as more: the machine can be in the same states after them.
 
     Raises:
         ValueError: it never is, as where every second place is another.
     """
     for count in range(LATEST):
-        if torch.equal(_leads(task, count), _leads(task, count + 1)):
-            return count
-    raise ValueError(f"expected states that do not depend on how many places were before, got {task.name!r}")
+        if torch.equal(_leads(number, count), _leads(number, count + 1)):
+            return count + bool(number.ended)
+    raise ValueError(f"expected states that do not depend on how many places were before, got {number.machine}")
 
 
-def windows_of(arrangement: Arrangement, task: Task) -> Windows:
+def windows_of(arrangement: Arrangement) -> Windows:
     """Every window of an arrangement: the digit at each of its tokens and, of the output, at the place that it writes.
 
     Raises:
         ValueError: more than `MOST_WINDOWS`.
     """
-    tokens, windows = {*arrangement.node.tokens, (OUTPUT, arrangement.place)}, {}
-    state, (*before, after) = torch.tensor(task.machine.starts), arrangement.skipped
-    ways, names = ways_of(task), names_of(task)
+    tokens, windows, number = {*arrangement.node.tokens, arrangement.right}, {}, arrangement.number
+    state, (*before, after) = torch.tensor(number.machine.starts), arrangement.skipped
+    ways, names = ways_of(number), number.names
     for place, skipped in enumerate(before):
         for _ in range(skipped):
             windows, state = _onwards(windows, state, ways[:, [0, -1]], [])
         if place == len(before) - 1 and not after:
-            ways = ways[may_be_last(task)]
+            ways = ways[may_be_last(number)]
         shown = [(name, place) for name in names if (name, place) in tokens]
         at = [1 + names.index(name) for name, _ in shown]
         windows, state = _onwards(windows, state, ways[:, [0, *at, -1]], shown)
-    if task.second_is_digit:
-        windows[DIGIT, -1] = task.machine.shown(state).to(torch.uint8)
-    fits = ends_of(task, after)[state]
-    return {token: digits[fits] for token, digits in windows.items()}
+    if number.machine.shown:
+        windows[DIGIT, -1] = number.machine.shown(state).to(torch.uint8)
+    fits = ends_of(number, after)[state]
+    windows, state = {token: digits[fits] for token, digits in windows.items()}, state[fits]
+    for token in sorted(token for token in tokens if token[0] != CONSTANT and token[1] < -1):
+        any_digit = torch.cartesian_prod(torch.arange(number.machine.states), torch.arange(number.base))
+        windows, state = _onwards(windows, state, any_digit[:, [0, 1, 0]], [token])
+    return windows or {NOTHING: torch.zeros(1, dtype=torch.uint8)}
 
 
 def _onwards(

@@ -59,6 +59,7 @@ class Experiment:
             the same rule, over matrix columns).
         tau: of ABC, the share that a line must exceed.
         interpolation: of ABC and LoRA, the experiment whose model is calibrated or adapted.
+        look_once: of methods with lines, only the first layer has them; in the others a step sees the start token.
         lora: adapters; the model is then the one of `interpolation`, frozen except for them.
     """
 
@@ -80,6 +81,7 @@ class Experiment:
     lora: LoRAConfig | None = None
     terms: int = 0
     shapes: str = "all"
+    look_once: bool = False
 
     def __post_init__(self):
         check_types(self)
@@ -111,6 +113,8 @@ class Experiment:
         if not 0 < self.tau < 1 or (self.tau != TAU and self.bias not in RULE):
             known = f"tau between 0 and 1, and {TAU} unless the bias is 'calibrated'"
             raise ValueError(f"expected {known}, got {self.tau}")
+        if self.look_once and self.bias not in LINES:
+            raise ValueError(f"expected look_once of a model with lines alone, got it with bias {self.bias!r}")
         if (self.bias in FOUND or self.lora is not None) != (self.interpolation is not None):
             raise ValueError("an interpolation is given exactly where lines are found in it or adapters change it")
 

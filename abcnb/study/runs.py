@@ -29,7 +29,7 @@ from abcnb import pipeline
 from abcnb.lines.algorithm1 import MatrixLines
 from abcnb.lines.biases import NO_BIASES, Biases, own_token_first
 from abcnb.lines.calibration import AveragedAttention, Calibration, calibrate_attention
-from abcnb.lines.line import LineBias, by_hand, windows
+from abcnb.lines.line import LineBias, by_hand, look_once, windows
 from abcnb.machine.devices import pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.model.checkpoint import is_record
@@ -131,11 +131,14 @@ class Run:
 
     def biases(self) -> Biases:
         """The biases the model was trained with."""
-        if self.experiment.bias not in FOUND:
-            return written_biases(self.experiment)
-        kind = MatrixLines if self.experiment.algorithm1 else LineBias
-        files = LINE_FILES[:1] if self.experiment.in_one_stream else LINE_FILES
-        return Biases(*((kind.load(self.folder / file),) for file in files))
+        e = self.experiment
+        if e.bias in FOUND:
+            kind = MatrixLines if e.algorithm1 else LineBias
+            files = LINE_FILES[:1] if e.in_one_stream else LINE_FILES
+            found = Biases(*((kind.load(self.folder / file),) for file in files))
+        else:
+            found = written_biases(e)
+        return look_once(found, e.model.decoder_layers) if e.look_once else found
 
     def calibration(self) -> Calibration:
         """ABC: the lines in the attention of the interpolating model, with their shares."""

@@ -1,0 +1,168 @@
+"""Outputs in rows, of any number of rows of any length: products of two numbers and sums of many terms.
+
+A row is a number that is written place by place, like the output of a task: a row of products is a times a digit of b,
+a row of running sums the row of products, or the term, plus the sum before. What it is made of was written before, or
+is in the prompt, so the induction goes over rows and places. Any other digit that a step sees is taken to be any digit:
+that may ask too much of a model, never too little.
+"""
+
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import NamedTuple
+
+import torch
+
+from abcnb.lines.coordinates import Stream
+from abcnb.model.transformer import Transformer
+from abcnb.proof.lists import KNOWN
+from abcnb.proof.windows import (
+    CONSTANT,
+    DIGIT,
+    OUTPUT,
+    Arrangement,
+    Case,
+    Number,
+    Token,
+    Windows,
+    arranged,
+    count_of,
+    heads_by_line,
+    looks,
+    nodes,
+    of_all_widths,
+    short_of,
+    windows_of,
+)
+from abcnb.tasks.arithmetic import carrying, running, times_a_digit
+from abcnb.tasks.digits import Operands
+from abcnb.tasks.rows import RowTask
+from abcnb.tasks.task import Batch
+from abcnb.tasks.training_data import TrainingData, generator_for
+
+FREE = "free"  # a digit that may be any; its place is −2 less its token's number
+EXTREME = 0.5  # of the digits of inputs that show windows, the share that is 0 or the largest
+
+
+class Seen(NamedTuple):
+    """A step of inputs of some operands' lengths, and the number of each token that it reads or writes."""
+
+    sizes: tuple[int, ...]
+    step: int
+    numbers: dict[Token, int]
+
+
+@cache
+def numbers_of(task: RowTask) -> dict[tuple[str, bool], Number]:
+    """What rows of a name are as numbers, the first of them and others."""
+    base = task.base
+    copied = Number(base, running(base, lambda _, digit: digit), ("a", OUTPUT), ())
+    ended = ("a",) if task.has_terms else ("b",)  # terms are padded; a sum of products that moves on is shorter
+    added = Number(base, carrying(base, torch.add), ("a", "b", OUTPUT), ended)
+    times = Number(base, times_a_digit(base), ("a", OUTPUT), ("a",))
+    return {("sums", True): copied, ("sums", False): added, ("products", True): times, ("products", False): times}
+
+
+def names_in(stream: Stream, name: str, row: int, terms: bool) -> dict[int, Token]:
+    """What the digits of an input are to the steps of a row, by the number of their token."""
+    moved = 0 if terms else 1
+    if name == "products":
+        parts = [("a", "a", None, 0), (DIGIT, "b", row, 0)]
+    else:
+        parts = [("a", "terms" if terms else "products", row, 0), ("b", "sums", row - 1, moved)]
+    found = {}
+    for named, segment, at, places in [*parts, (OUTPUT, name, row, 0)]:
+        segment = stream.segment(segment)
+        grid = segment.grid()
+        for token, first, place in zip(
+            segment.tokens(grid).tolist(), grid[0].tolist(), grid[-1].tolist(), strict=True
+        ):
+            if at in (None, first) and place >= places:
+                found[token] = (named, -1 if segment.counters == ("row",) else place - places)
+    return found
+
+
+def tokens_of(batch: Batch) -> list[Token]:
+    """What each token of an input is: a digit, which may be any, or a structural token."""
+    tokens = [(CONSTANT, number) for number in torch.cat([batch.source, batch.target[:, :-1]], 1)[0].tolist()]
+    for segment in batch.stream.segments:
+        for token in segment.tokens(segment.grid()).tolist() if segment.reach else ():
+            tokens[token] = (FREE, -2 - token)
+    return tokens
+
+
+def steps_of(model: Transformer, task: RowTask, sizes: tuple[int, ...]) -> Iterator[tuple[Arrangement, Seen]]:
+    """The arrangement of each step of inputs whose operands have so many digits."""
+    numbers = numbers_of(task)
+    batch = task.batch(drawn(task, sizes, 1, torch.Generator()))
+    stream, tokens = batch.stream, tokens_of(batch)
+    kinds, rows, places = stream.steps_at(torch.arange(len(stream))[stream.prompt - 1 :])
+    for step, node in enumerate(nodes(model, stream, tokens)):
+        row, place, last = int(rows[step]), int(places[step]), step == stream.rows - 1
+        name = stream.kinds[kinds[step]].removesuffix(" end")
+        names = names_in(stream, name, row, task.has_terms)
+        node = node.renamed({tokens[number]: token for number, token in names.items()})
+        width = stream.segment(name).shape[-1]
+        at, number = width if last else place, numbers[name, row == 0]
+        kind, met = arranged(node, at, width, number, int(batch.target[0, step]) if at == width else 0)
+        known = {token: number for number, token in names.items()}
+        found = {}
+        for name, rank in (token for token in (*kind.node.tokens, kind.right) if token[0] != CONSTANT):
+            found[name, rank] = -2 - met[rank] if name == FREE else known[name, met[rank]]
+        yield kind, Seen(sizes, step, found)
+
+
+def cases(model: Transformer, data: TrainingData) -> list[Case]:
+    """All that steps of outputs in rows can see.
+
+    Raises:
+        ValueError: a line whose rows are not at a fixed distance from the step's.
+    """
+    task, lines = data.task, [line for heads in heads_by_line(model) for line in heads.lines]
+    for line in lines:
+        counters = data.stream.segment(line.segment).counters
+        if any(
+            (counter == "row") != (follows == "row")
+            for counter, follows in zip(counters, line.follows, strict=True)
+        ):
+            raise ValueError(
+                f"expected lines to the own row, or to one so many rows before, got {line} for {line.step}"
+            )
+    rows = [line.offset[0] for line in lines if line.follows[:1] == ("row",)]
+    behind, ahead = max([0, *(-n for n in rows)]), max([0, *rows])
+    # Rows near an end, with a row more for what stands next to a number, and one row that is not near.
+    counts = range(task.has_terms + 1, looks(model) * (behind + ahead + 2) + 2)
+
+    def steps(width: int) -> Iterator[tuple[Arrangement, Seen]]:
+        for count in counts:
+            yield from steps_of(model, task, task.size(count, width) if task.has_terms else (width, count))
+
+    short = max(map(short_of, numbers_of(task).values()))
+    found = of_all_widths(steps, model, short, 0)
+    return [
+        (one.node, one.right, partial(windows_of, one), partial(shown, task, one.right, met))
+        for one, met in found.items()
+    ]
+
+
+def drawn(task: RowTask, sizes: tuple[int, ...], count: int, generator: torch.Generator) -> Operands:
+    """Operands of so many digits, half of which are 0 or the largest."""
+    operands = []
+    for digits in sizes:
+        picked, ends = torch.rand(2, count, digits, generator=generator)
+        extreme = (ends < 0.5).long() * (task.base - 1)
+        any_digit = torch.randint(task.base, (count, digits), generator=generator)
+        operands.append(torch.where(picked < EXTREME, extreme, any_digit))
+    return task.shaped(tuple(operands))
+
+
+def shown(
+    task: RowTask, right: Token, met: tuple[Seen, Seen], windows: Windows
+) -> list[tuple[Batch, int, Windows]]:
+    """Random inputs with the step, and the windows that they show."""
+    found, generator = [], generator_for("windows", 0)
+    for sizes, step, numbers in met:
+        batch = task.batch(drawn(task, sizes, count_of(windows), generator))
+        whole = torch.cat([batch.source, batch.target], 1)
+        digits = {token: (whole[:, number, None] == KNOWN).long().argmax(1) for token, number in numbers.items()}
+        found.append((batch, step, digits or windows))
+    return found
