@@ -33,7 +33,7 @@ from abcnb.study.settings import with_settings
 from abcnb.study.store import REPORTS, commit_run, find_run
 from abcnb.study.sweep import read_sweep
 from abcnb.study.trial import attempt
-from abcnb.study.verification import stamp_rows, verify
+from abcnb.study.verification import verify
 from abcnb.tasks.task import FURTHER, TASKS
 from abcnb.tasks.testsets import HARD_SAMPLES, TEST_SETS
 
@@ -389,7 +389,6 @@ def table_command(
 
 @app.command("verify")
 def verify_command(
-    stamp: Annotated[bool, Option("--stamp", help="If all agree, give all rows this fingerprint.")] = False,
     reports: Reports = COMMITTED,
 ):
     """Evaluate the committed models with this code and compare with the committed rows."""
@@ -399,8 +398,6 @@ def verify_command(
     print(f"{agreed} rows agree, {len(disagreements)} differ")
     if disagreements or not agreed:
         raise typer.Exit(1)
-    if stamp:
-        print(f"{stamp_rows(reports)} rows now carry the fingerprint of this code")
 
 
 @app.command("reports")

@@ -1,14 +1,10 @@
 """Committed rows are compared with what this code measures."""
 
-import json
-from contextlib import nullcontext
-
 import pytest
 
 from abcnb.study import results
-from abcnb.study.fingerprint import fingerprint
 from abcnb.study.store import commit_run
-from abcnb.study.verification import stamp_rows, verify
+from abcnb.study.verification import verify
 
 
 @pytest.fixture
@@ -37,7 +33,6 @@ def test_what_is_no_model_is_passed_over(reports):
     (reports / "models" / ".5cd1db9831b3").mkdir()
     (reports / "models" / ".5cd1db9831b3" / "metrics.json").write_text("{}")
     assert verify(reports) == (1, [])
-    stamp_rows(reports)
     (reports / "models" / "5cd1db9831b3").mkdir()  # a model, without its files
     with pytest.raises(ValueError, match="5cd1db9831b3, but it has no config"):
         verify(reports)
@@ -57,21 +52,3 @@ def test_a_model_of_a_development_seed_is_compared_with_its_own_rows(reports, ab
     row = results.row(abc_run, "random", abc_run.evaluate(6, 20))
     results.record(reports / "results" / "development.csv", [row])
     assert verify(reports) == (2, [])
-
-
-def test_stamping_holds_the_lock_of_every_file_that_it_writes(reports, monkeypatch):
-    held = []
-    monkeypatch.setattr(results, "locked", lambda file: held.append(file.name) or nullcontext())
-    stamp_rows(reports)
-    assert sorted(held) == sorted(file.name for file in (reports / "results").glob("*.csv"))
-
-
-def test_rows_and_models_are_stamped_with_this_code(reports, vanilla_run):
-    change(reports, code="unknown")
-    metrics = reports / "models" / vanilla_run.experiment.digest / "metrics.json"
-    metrics.write_text(json.dumps(json.loads(metrics.read_text()) | {"code": "unknown"}))
-    before = results.read(reports / "results" / "accuracy.csv")
-    assert stamp_rows(reports) == 1 + len(results.learning_rows(vanilla_run))
-    after = results.read(reports / "results" / "accuracy.csv")
-    assert set(after["code"]) == {fingerprint()} and json.loads(metrics.read_text())["code"] == fingerprint()
-    assert before.drop(columns="code").equals(after.drop(columns="code"))

@@ -4,16 +4,13 @@ These have their weights in half precision, which tips a few digits of a model t
 a wrong digit must come out again exactly, and any other with as many wrong digits up to `TOLERANCE` of all. (Other
 samples would differ by several times that.)"""
 
-import json
 from pathlib import Path
 
 import pandas as pd
 
 from abcnb import pipeline
-from abcnb.machine.files import write_atomically
 from abcnb.study import results
-from abcnb.study.fingerprint import fingerprint
-from abcnb.study.runs import METRICS, load_run, write_json
+from abcnb.study.runs import load_run
 from abcnb.tasks.testsets import HARD_SAMPLES
 
 CELLS = [(name, length) for name in ("random", "hard") for length in (3, 6, 12, 60)]  # 3 is a depth of lists
@@ -50,20 +47,3 @@ def verify(reports: Path) -> tuple[int, list[str]]:
                 disagreements.append(f"{name}, {row.test_set} {row.length}: committed {told[:-1]}")
         print(f"{name}: {same} of {len(cells)} rows the same to the digit")
     return agreed, disagreements
-
-
-def stamp_rows(reports: Path) -> int:
-    """Give every committed row and model this code's fingerprint; returns how many rows."""
-    code, count = fingerprint(), 0
-    for name in results.FILES:
-        scores = reports / "results" / f"{name}.csv"
-        for file in (scores, *results.beside(scores)):
-            if not file.exists():
-                continue
-            with results.locked(file):
-                table = results.read(file).assign(code=code)
-                write_atomically(file, lambda target, table=table: table.to_csv(target, index=False))
-            count += len(table)
-    for file in sorted((reports / "models").glob(f"[!.]*/{METRICS}")):
-        write_json(file, json.loads(file.read_text()) | {"code": code})
-    return count
