@@ -20,7 +20,7 @@ import torch
 
 from abcnb.lines.biases import NO_BIASES, Biases, own_token_first
 from abcnb.lines.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
-from abcnb.lines.line import by_hand
+from abcnb.lines.line import by_hand, in_first_layer
 from abcnb.model import evaluation
 from abcnb.model.attention import average_attention
 from abcnb.model.configs import ModelConfig
@@ -178,6 +178,7 @@ def retrain(
     model: ModelConfig | None = None,
     training: TrainingConfig = RETRAINING,
     seed: int = 0,
+    look_once: bool = False,
     **watch,
 ) -> Transformer:
     """A new model whose attention sees the tokens on the lines, and nothing else; otherwise as `interpolate`.
@@ -187,6 +188,7 @@ def retrain(
         lines: found by `calibrate`, or written by hand (`lines_by_hand`, `line.windows`), dealt to its heads.
         model: sizes and positions; `model_with_lines(data)` when None.
         training: steps, batch size, learning rate; outputs in rows take 2,500 steps.
+        look_once: lines in the first layer alone (`in_first_layer`), for a certificate with few windows.
         seed, **watch: as of `interpolate`.
 
     Raises:
@@ -195,6 +197,7 @@ def retrain(
     check_data(data)
     config = model or model_with_lines(data)
     biases = biases_of(lines, data, config.heads)
+    biases = in_first_layer(biases, config.decoder_layers) if look_once else biases
     return trained(new_model(data.task, config, seed, biases), data, training, seed, **watch)
 
 

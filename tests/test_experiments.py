@@ -102,6 +102,7 @@ def test_from_dict_names_what_is_wrong(content, told):
         ({"form": "aligned"}, "aligned"),
         ({"task": "sum"}, "got 'sum'"),
         ({"tau": 0.3}, "expected tau between 0 and 1, and 0.1 unless the bias is 'calibrated', got 0.3"),
+        ({"look_once": True}, "expected look_once of a model with lines alone, got it with bias 'none'"),
         ({"task": "multiplication"}, "expected a decoder-only model for multiplication"),
     ],
 )

@@ -13,6 +13,7 @@ from abcnb.study.fingerprint import UNKNOWN, fingerprint
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
+from abcnb.study.settings import with_settings
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc", "smoke")
@@ -28,6 +29,17 @@ def test_an_experiment_asked_for_twice_is_trained_once(tmp_path, monkeypatch):
     assert (first.folder / "metrics.json").is_file() and not (first.folder / "checkpoint.safetensors").exists()
     fit(replace(SMOKE, seed=1), tmp_path, "cpu", progress=False)
     assert len(trained) == 2
+
+
+def test_a_model_that_looks_once_has_its_lines_in_the_first_layer_and_the_weights_of_retrain(tmp_path):
+    e = with_settings(experiment("successor", "abs", "smoke"), ["look_once=true", "model.decoder_layers=2"])
+    model = fit(e, tmp_path, "cpu", progress=False).model()
+    assert [bool(bias.lines) for bias in (*model.self_biases, *model.cross_biases)] == [True, False] * 2
+    data = e.data()
+    by_hand = pipeline.lines_by_hand(data, e.model.heads)
+    other = pipeline.retrain(data, by_hand, e.model, e.training, e.seed, look_once=True, progress=False)
+    assert all(map(torch.equal, model.parameters(), other.parameters()))
+    assert pipeline.evaluate(model, data, [300], 1)[0].samples == 1  # along open tokens
 
 
 def test_abc_trains_what_it_calibrates_unless_that_is_there(tmp_path, monkeypatch):

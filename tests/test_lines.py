@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abcnb.lines.biases import Biases, causal
 from abcnb.lines.coordinates import Columns, in_one
-from abcnb.lines.line import FOLLOWS, Line, LineBias, by_hand, dealt, windows
+from abcnb.lines.line import FOLLOWS, Line, LineBias, by_hand, dealt, in_first_layer, windows
 from abcnb.pipeline import lines_by_hand
 from abcnb.tasks.task import get_task
 from abcnb.tasks.training_data import TrainingData
@@ -214,6 +215,18 @@ def test_lines_by_hand_are_those_of_the_task():
     assert {str(line) for line in selves[0].lines} == {"digits[place-1]", "digits[place-2]"}
     (one,), none = by_hand(in_one(ADD), 6, get_task("addition").lines_by_hand)
     assert none == () and len({str(line) for line in one.lines}) == 6
+
+
+def test_lines_in_the_first_layer_alone_leave_the_others_the_start_token():
+    biases = by_hand(ADD, 4, get_task("addition").lines_by_hand)
+    for name, part, whole in zip(("self", "cross"), in_first_layer(biases, 3), biases, strict=True):
+        assert part[:1] == whole and len(part) == 3 and part[1] == part[2]
+        assert opened(part[2], ADD, name == "cross") == [[[0]] * len(ADD)] * 4
+    assert in_first_layer(biases, 1) == biases
+    assert in_first_layer(by_hand(in_one(ADD), 4, get_task("addition").lines_by_hand), 2).cross_biases == ()
+    for other in (Biases((causal,)), in_first_layer(biases, 2)):
+        with pytest.raises(ValueError, match="the same in all layers"):
+            in_first_layer(other, 2)
 
 
 def test_json_holds_names_and_no_numbers_of_columns(tmp_path):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from abcnb import TrainingData, pipeline
 from abcnb.__main__ import app
 from abcnb.lines.biases import Biases
-from abcnb.lines.line import Line, LineBias, dealt, look_once
+from abcnb.lines.line import Line, LineBias, dealt, in_first_layer
 from abcnb.proof import lists, rows
 from abcnb.proof import windows as of_windows
 from abcnb.proof.certificate import Layers, certify
@@ -259,7 +259,7 @@ def with_rows(task, base=None, once=True, seed=0):
     data = TrainingData(get_task(task, base))
     config = replace(pipeline.model_with_lines(data), d_model=16, d_ff=32, heads=8)
     biases = pipeline.lines_by_hand(data, 8)
-    biases = look_once(biases, config.decoder_layers) if once else biases
+    biases = in_first_layer(biases, config.decoder_layers) if once else biases
     return pipeline.new_model(data.task, config, seed, biases).eval(), data
 
 

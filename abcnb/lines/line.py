@@ -21,7 +21,7 @@ tokens are this project's.
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from itertools import cycle
 from pathlib import Path
@@ -292,12 +292,14 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
     return Biases((of_all_heads("self", own),), (of_all_heads("cross", crossed),))
 
 
-def look_once(biases: Biases, layers: int) -> Biases:
+def in_first_layer(biases: Biases, layers: int) -> Biases:
     """Lines in the first of so many layers alone; in the others every row sees the start token.
 
     A step then depends on the tokens of its own lines, and not on what those have read.
     """
-    closed = ([LineBias(bias.attention, bias.heads, ()) for bias in part] for part in biases)
+    if any(len(part) > 1 or not all(isinstance(bias, LineBias) for bias in part) for part in biases):
+        raise ValueError("expected lines that are the same in all layers, got other biases")
+    closed = (tuple(replace(bias, lines=()) for bias in part) for part in biases)
     return Biases(*((*part, *other * (layers - 1)) for part, other in zip(biases, closed, strict=True)))
 
 

@@ -29,7 +29,7 @@ from abcnb import pipeline
 from abcnb.lines.algorithm1 import MatrixLines
 from abcnb.lines.biases import NO_BIASES, Biases, own_token_first
 from abcnb.lines.calibration import AveragedAttention, Calibration, calibrate_attention
-from abcnb.lines.line import LineBias, by_hand, look_once, windows
+from abcnb.lines.line import LineBias, by_hand, in_first_layer, windows
 from abcnb.machine.devices import pick_device
 from abcnb.machine.files import write_atomically
 from abcnb.model.checkpoint import is_record
@@ -138,7 +138,7 @@ class Run:
             found = Biases(*((kind.load(self.folder / file),) for file in files))
         else:
             found = written_biases(e)
-        return look_once(found, e.model.decoder_layers) if e.look_once else found
+        return in_first_layer(found, e.model.decoder_layers) if e.look_once else found
 
     def calibration(self) -> Calibration:
         """ABC: the lines in the attention of the interpolating model, with their shares."""
