@@ -339,6 +339,33 @@ def test_rows_are_pruned_on_training_samples_and_certified_like_the_whole():
     assert [heads.layer for heads in heads_by_line(model)] == [0] * 4
 
 
+class Capped(type(get_task("successor"))):
+    """Not the successor of a number that ends in sixty nines, so no longer what the inherited machine writes."""
+
+    name = "capped"
+
+    def label(self, a):
+        capped = (a[:, :60] == 9).all(1, keepdim=True) & (a.shape[1] > 60)
+        return torch.where(capped, a, super().label(a))
+
+
+class Maxima(type(get_task("many-addition"))):
+    name = "maxima"
+
+    def rows_of(self, *terms):
+        return (torch.stack(terms, 1).cummax(1).values,)
+
+
+def test_a_task_that_changes_what_another_writes_is_not_proved_by_it():
+    model, _ = committed("successor")
+    model.trained_on = ""
+    with pytest.raises(ValueError, match="a machine for the label of 'capped', got the one of 'successor'"):
+        certify(model, TrainingData(Capped()))
+    model, _ = with_rows("many-addition", 3)
+    with pytest.raises(ValueError, match="made place by place, by a machine, got 'maxima'"):
+        certify(model, TrainingData(Maxima(3)))
+
+
 def test_what_no_window_decides_is_refused(monkeypatch):
     data = TrainingData("successor")
     plain = pipeline.new_model(data.task, replace(pipeline.PLAIN, d_model=16, d_ff=16), 0)

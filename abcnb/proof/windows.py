@@ -55,9 +55,13 @@ class Number(NamedTuple):
 
 @cache
 def number_of(task: Task) -> Number:
-    """The output of a task, whose operands are as long as it."""
+    """The output of a task, whose operands are as long as it; refused where its machine is that of another label."""
+    steps, kinds = task.machine, type(task).__mro__
+    label, machine = (next(kind for kind in kinds if name in vars(kind)) for name in ("label", "machine"))
+    if not issubclass(machine, label):
+        raise ValueError(f"expected a machine for the label of {task.name!r}, got the one of {machine.name!r}")
     read = ("a", DIGIT)[: task.operands - task.second_is_digit]
-    return Number(task.base, task.machine, (*read, OUTPUT), read * (task.spare > 0))
+    return Number(task.base, steps, (*read, OUTPUT), read * (task.spare > 0))
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ class Arrangement:
             return False
         *between, (mine, theirs) = zip(self.skipped, other.skipped, strict=True)
         extra = [_leads(self.number, n) & ~_leads(self.number, m) for m, n in between]
-        extra[0] = extra[0][list(self.number.machine.starts)]
+        extra[:1] = [part[list(self.number.machine.starts)] for part in extra[:1]]
         ends = ends_of(self.number, theirs) & ~ends_of(self.number, mine)
         return not any(part.any() for part in (*extra, ends))
 
@@ -162,8 +166,8 @@ def heads_by_line(model: Transformer) -> list[Heads]:
 
 
 def looks(model: Transformer) -> int:
-    """The layers in which some head has a line."""
-    return len({heads.layer for heads in heads_by_line(model)})
+    """The layers in which some head has a line, and 1 where none has."""
+    return len({heads.layer for heads in heads_by_line(model)}) or 1
 
 
 def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tuple[Met, Met]]:
