@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from abcnb import TrainingData, pipeline
@@ -16,7 +17,7 @@ from abcnb.lines.biases import Biases
 from abcnb.lines.line import Line, LineBias, dealt, in_first_layer
 from abcnb.proof import lists, rows
 from abcnb.proof import windows as of_windows
-from abcnb.proof.certificate import Layers, certify
+from abcnb.proof.certificate import Layers, certify, lead
 from abcnb.proof.inputs import batch_with, inputs_with
 from abcnb.proof.pruning import prune
 from abcnb.proof.windows import (
@@ -35,6 +36,7 @@ from abcnb.tasks.nested import random_shape
 from abcnb.tasks.task import Machine, get_task
 from abcnb.tasks.tokens import IDS
 from tests.independent_proof import least_lead
+from tests.independent_rows import leads as leads_of_sums
 
 MODELS = Path(__file__).parents[1] / "reports" / "models"
 BY_HAND = {"parity": "25498318905e", "successor": "76985864133a"}
@@ -299,6 +301,22 @@ def test_the_windows_of_rows_are_counted_by_hand():
     carried = sum(max(1, digit) for digit in range(10))
     assert max(counts["many-addition"]) == max(counts["multiplication"]) == 10**4 * 2
     assert {100 * carried, 10 * carried, 10**3} < counts["multiplication"]
+
+
+def test_an_independent_script_finds_the_same_leads_of_sums(tmp_path):
+    data = TrainingData("many-addition")
+    config = replace(pipeline.model_with_lines(data), d_model=32, d_ff=64)
+    biases = in_first_layer(pipeline.lines_by_hand(data), config.decoder_layers)
+    model = pipeline.new_model(data.task, config, 0, biases).eval()
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    layers, found = Layers(model), []
+    for node, right, windows_of_step, _ in rows.cases(model, data):
+        windows = windows_of_step()
+        with torch.no_grad():
+            found.append(lead(torch.cat([*layers.logits(node, windows)]), layers.ids(right, windows)))
+    found, others = torch.cat(found), torch.from_numpy(leads_of_sums(tmp_path))
+    for quantile in (0, 0.1, 0.5, 0.9, 1):
+        assert found.quantile(quantile) == pytest.approx(float(others.quantile(quantile)), abs=2e-3)
 
 
 @pytest.mark.parametrize("name", ["multiplication", "many-addition"])
