@@ -37,9 +37,12 @@ from abcnb.tasks.arithmetic import carrying, running, times_a_digit
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.rows import RowTask
 from abcnb.tasks.task import Batch
+from abcnb.tasks.tokens import IDS
 from abcnb.tasks.training_data import TrainingData, generator_for
 
 FREE = "free"  # a digit that may be any; its place is −2 less its token's number
+# What a coordinate may follow, by what it counts: the step's own counter, from either end, or neither.
+FOLLOWED = {"row": {"row", "none", "first"}, "place": {"place", "none", "first", "first-place"}}
 EXTREME = 0.5  # of the digits of inputs that show windows, the share that is 0 or the largest
 
 
@@ -63,13 +66,16 @@ def numbers_of(task: RowTask) -> dict[tuple[str, bool], Number]:
 
 
 def names_in(stream: Stream, name: str, row: int, terms: bool) -> dict[int, Token]:
-    """What the digits of an input are to the steps of a row, by the number of their token."""
-    moved = 0 if terms else 1
+    """What the digits of an input are to the steps of a row, by the number of their token; that of others is `FREE`."""
+    moved, found = 0 if terms else 1, {}
+    if terms:
+        top = stream.segment("terms")
+        padded = top.tokens([torch.arange(top.shape[0]), torch.full((top.shape[0],), top.shape[1] - 1)])
+        found |= dict.fromkeys(padded.tolist(), (CONSTANT, IDS["0"]))
     if name == "products":
         parts = [("a", "a", None, 0), (DIGIT, "b", row, 0)]
     else:
         parts = [("a", "terms" if terms else "products", row, 0), ("b", "sums", row - 1, moved)]
-    found = {}
     for named, segment, at, places in [*parts, (OUTPUT, name, row, 0)]:
         segment = stream.segment(segment)
         grid = segment.grid()
@@ -96,16 +102,16 @@ def steps_of(model: Transformer, task: RowTask, sizes: tuple[int, ...]) -> Itera
     batch = task.batch(drawn(task, sizes, 1, torch.Generator()))
     stream, tokens = batch.stream, tokens_of(batch)
     kinds, rows, places = stream.steps_at(torch.arange(len(stream))[stream.prompt - 1 :])
+    by_row = cache(lambda name, row: names_in(stream, name, row, task.has_terms))
     for step, node in enumerate(nodes(model, stream, tokens)):
         row, place, last = int(rows[step]), int(places[step]), step == stream.rows - 1
         name = stream.kinds[kinds[step]].removesuffix(" end")
-        names = names_in(stream, name, row, task.has_terms)
+        names = by_row(name, row)
         node = node.renamed({tokens[number]: token for number, token in names.items()})
         width = stream.segment(name).shape[-1]
         at, number = width if last else place, numbers[name, row == 0]
         kind, met = arranged(node, at, width, number, int(batch.target[0, step]) if at == width else 0)
-        known = {token: number for number, token in names.items()}
-        found = {}
+        known, found = {token: number for number, token in names.items()}, {}
         for name, rank in (token for token in (*kind.node.tokens, kind.right) if token[0] != CONSTANT):
             found[name, rank] = -2 - met[rank] if name == FREE else known[name, met[rank]]
         yield kind, Seen(sizes, step, found)
@@ -115,22 +121,19 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     """All that steps of outputs in rows can see.
 
     Raises:
-        ValueError: a line whose rows are not at a fixed distance from the step's.
+        ValueError: lines in several layers, whose windows would be too many, or a line whose rows do not follow rows.
     """
-    task, lines = data.task, [line for heads in heads_by_line(model) for line in heads.lines]
-    for line in lines:
+    task, farthest = data.task, 0
+    if (layers := looks(model)) > 1:
+        raise ValueError(f"expected lines in the first layer alone, as with look_once=True, got them in {layers}")
+    for line in (line for heads in heads_by_line(model) for line in heads.lines):
         counters = data.stream.segment(line.segment).counters
-        if any(
-            (counter == "row") != (follows == "row")
-            for counter, follows in zip(counters, line.follows, strict=True)
-        ):
-            raise ValueError(
-                f"expected lines to the own row, or to one so many rows before, got {line} for {line.step}"
-            )
-    rows = [line.offset[0] for line in lines if line.follows[:1] == ("row",)]
-    behind, ahead = max([0, *(-n for n in rows)]), max([0, *rows])
-    # Rows near an end, with a row more for what stands next to a number, and one row that is not near.
-    counts = range(task.has_terms + 1, looks(model) * (behind + ahead + 2) + 2)
+        for counter, follows, offset in zip(counters, line.follows, line.offset, strict=True):
+            if follows not in FOLLOWED[counter]:
+                raise ValueError(f"expected lines whose rows follow rows one by one, got {line} for {line.step}")
+            farthest = max(farthest, abs(offset)) if counter == "row" else farthest
+    # Rows near both ends, with a row more for what stands next to a number, and one row that is near none.
+    counts = range(task.has_terms + 1, 2 * farthest + 4)
 
     def steps(width: int) -> Iterator[tuple[Arrangement, Seen]]:
         for count in counts:
