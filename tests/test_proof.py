@@ -344,6 +344,19 @@ def test_an_independent_script_finds_the_same_leads_of_sums(tmp_path):
         assert found.quantile(quantile) == pytest.approx(float(others.quantile(quantile)), abs=2e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["80f2a8ab4bbc", "0c21da6c1505"])
+def test_a_committed_model_of_rows_is_right_at_every_length(name):
+    run = load_run(MODELS / name)
+    found = certify(run.model(), run.experiment.data(), progress=False)
+    rows = results.read(MODELS.parent / "results" / "certificates.csv")
+    (row,) = rows[rows["run"] == name].itertuples()
+    assert found.holds and (row.outcome, row.windows) == ("correct", found.windows)
+    assert row.margin == pytest.approx(found.margin, abs=1e-3)
+    if run.experiment.task == "many-addition":
+        assert leads_of_sums(run.folder).min() == pytest.approx(found.margin, abs=1e-3)
+
+
 @pytest.mark.parametrize("name", ["multiplication", "many-addition"])
 def test_a_model_of_rows_that_is_wrong_is_shown_to_be(name):
     model, data = with_rows(name, 3)
