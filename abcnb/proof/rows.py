@@ -112,8 +112,8 @@ def steps_of(model: Transformer, task: RowTask, sizes: tuple[int, ...]) -> Itera
         at, number = width if last else place, numbers[name, row == 0]
         kind, met = arranged(node, at, width, number, int(batch.target[0, step]) if at == width else 0)
         known, found = {token: number for number, token in names.items()}, {}
-        for name, rank in (token for token in (*kind.node.tokens, kind.right) if token[0] != CONSTANT):
-            found[name, rank] = -2 - met[rank] if name == FREE else known[name, met[rank]]
+        for token, rank in (seen for seen in (*kind.node.tokens, kind.right) if seen[0] != CONSTANT):
+            found[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
         yield kind, Seen(sizes, step, found)
 
 
@@ -142,8 +142,7 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     short = max(map(short_of, numbers_of(task).values()))
     found = of_all_widths(steps, model, short, 0)
     return [
-        (one.node, one.right, partial(windows_of, one), partial(shown, task, one.right, met))
-        for one, met in found.items()
+        (one.node, one.right, partial(windows_of, one), partial(shown, task, met)) for one, met in found.items()
     ]
 
 
@@ -152,15 +151,13 @@ def drawn(task: RowTask, sizes: tuple[int, ...], count: int, generator: torch.Ge
     operands = []
     for digits in sizes:
         picked, ends = torch.rand(2, count, digits, generator=generator)
-        extreme = (ends < 0.5).long() * (task.base - 1)
+        extreme = (ends < 0.5) * (task.base - 1)
         any_digit = torch.randint(task.base, (count, digits), generator=generator)
         operands.append(torch.where(picked < EXTREME, extreme, any_digit))
     return task.shaped(tuple(operands))
 
 
-def shown(
-    task: RowTask, right: Token, met: tuple[Seen, Seen], windows: Windows
-) -> list[tuple[Batch, int, Windows]]:
+def shown(task: RowTask, met: tuple[Seen, Seen], windows: Windows) -> list[tuple[Batch, int, Windows]]:
     """Random inputs with the step, and the windows that they show."""
     found, generator = [], generator_for("windows", 0)
     for sizes, step, numbers in met:
