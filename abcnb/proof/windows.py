@@ -81,6 +81,13 @@ class Node:
     kind: int = 0
 
     @cached_property
+    def _hash(self) -> int:
+        return hash((self.reads, self.own, self.selves, self.kind))
+
+    def __hash__(self) -> int:  # of a tree, whose parts are looked up over and over
+        return self._hash
+
+    @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """All tokens that it depends on, without structural ones."""
         found = set(self.reads).union(*(node.tokens for node in (self.own, *self.selves) if node))
