@@ -276,7 +276,6 @@ ELSEWHERE = {
         Line(0, "sums end", "products end", ("none",), (1,)),
         Line(0, "sums end", "a", ("first",), (0,)),
         Line(0, "products end", "b", ("first",), (0,)),
-        Line(0, "products end", "sums", ("row", "2row"), (-1, -1)),
     ],
     "many-addition": [
         Line(0, "sums", "terms", ("row", "place"), (0, 0)),
@@ -286,8 +285,7 @@ ELSEWHERE = {
         Line(0, "sums", "terms", ("first", "place"), (1, 0)),
         Line(0, "sums end", "terms", ("none", "first"), (0, 0)),
         Line(0, "sums end", "operators", ("first",), (0,)),
-        Line(0, "sums end", "sums", ("row", "first-row"), (0, -1)),
-        Line(0, "sums", "terms", ("place", "row"), (0, 0)),
+        Line(0, "sums end", "sums", ("row", "first"), (0, 1)),
     ],
 }
 
@@ -372,6 +370,19 @@ def test_a_wrong_window_that_no_input_showed_is_no_proof(monkeypatch):
     monkeypatch.setattr(rows, "shown", lambda *_: [])
     found = certify(model, data, progress=False)
     assert not found.holds and not found.wrong and str(found).startswith("not decided")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        Line(0, "sums", "terms", ("place", "place"), (0, 0)),  # a row for each place
+        Line(0, "sums", "operators", ("place",), (1,)),  # whether there are more terms than places
+        Line(0, "sums", "terms", ("row", "row"), (0, 0)),
+    ],
+)
+def test_a_line_to_rows_at_no_fixed_distance_is_refused(line):
+    with pytest.raises(ValueError, match="expected lines whose rows follow rows one by one"):
+        certify(*with_rows("many-addition", lines=[line]))
 
 
 def test_rows_are_pruned_on_training_samples_and_certified_like_the_whole():

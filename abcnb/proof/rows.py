@@ -7,14 +7,12 @@ that may ask too much of a model, never too little.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
 
 import torch
 
-from abcnb.lines.coordinates import Segment, Stream
-from abcnb.lines.line import Line
+from abcnb.lines.coordinates import Stream
 from abcnb.model.transformer import Transformer
 from abcnb.proof.lists import KNOWN
 from abcnb.proof.windows import (
@@ -23,7 +21,6 @@ from abcnb.proof.windows import (
     OUTPUT,
     Arrangement,
     Case,
-    Node,
     Number,
     Token,
     Windows,
@@ -36,7 +33,6 @@ from abcnb.proof.windows import (
     short_of,
     windows_of,
 )
-from abcnb.proof.windows import FOLLOWED as OF_PLACES
 from abcnb.tasks.arithmetic import carrying, running, times_a_digit
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.rows import RowTask
@@ -44,10 +40,9 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import IDS
 from abcnb.tasks.training_data import TrainingData, generator_for
 
-# A digit that may be any, and one that a line leads to whose place no argument follows; −2 less its token's number.
-FREE, ANY = "free", "any"
+FREE = "free"  # a digit that may be any; its place is −2 less its token's number
 # What a coordinate may follow, by what it counts: the step's own counter, from either end, or neither.
-FOLLOWED = {"row": {"row", "none", "first"}, "place": OF_PLACES}
+FOLLOWED = {"row": {"row", "none", "first"}, "place": {"place", "none", "first", "first-place"}}
 EXTREME = 0.5  # of the digits of inputs that show windows, the share that is 0 or the largest
 
 
@@ -101,37 +96,16 @@ def tokens_of(batch: Batch) -> list[Token]:
     return tokens
 
 
-def is_followed(line: Line, segment: Segment) -> bool:
-    """Whether the coordinates of a line's tokens stay at fixed distances from the step's, or from an end."""
-    return all(
-        follows in FOLLOWED[counter] for counter, follows in zip(segment.counters, line.follows, strict=True)
-    )
-
-
-def loosened(node: Node, heads: set[int]) -> Node:
-    """A node in whose first layer these heads may read any digit where they read one."""
-    if node.own.own:
-        return replace(node, own=loosened(node.own, heads))
-    read = ((head, other, *other.reads[0]) for head, other in enumerate(node.selves))
-    loose = (replace(o, reads=((ANY, at),)) if h in heads and name == FREE else o for h, o, name, at in read)
-    return replace(node, selves=tuple(loose))
-
-
 def steps_of(model: Transformer, task: RowTask, sizes: tuple[int, ...]) -> Iterator[tuple[Arrangement, Seen]]:
     """The arrangement of each step of inputs whose operands have so many digits."""
     numbers = numbers_of(task)
     batch = task.batch(drawn(task, sizes, 1, torch.Generator()))
     stream, tokens = batch.stream, tokens_of(batch)
     kinds, rows, places = stream.steps_at(torch.arange(len(stream))[stream.prompt - 1 :])
-    loose: dict[str, set[int]] = {kind: set() for kind in stream.kinds}
-    for heads in heads_by_line(model):
-        for line in heads.lines:
-            loose[line.step] |= set() if is_followed(line, stream.segment(line.segment)) else {*heads.numbers}
     by_row = cache(lambda name, row: names_in(stream, name, row, task.has_terms))
     for step, node in enumerate(nodes(model, stream, tokens)):
         row, place, last = int(rows[step]), int(places[step]), step == stream.rows - 1
         name = stream.kinds[kinds[step]].removesuffix(" end")
-        node = loosened(node, loose[stream.kinds[kinds[step]]])
         names = by_row(name, row)
         node = node.renamed({tokens[number]: token for number, token in names.items()})
         width = stream.segment(name).shape[-1]
@@ -139,7 +113,7 @@ def steps_of(model: Transformer, task: RowTask, sizes: tuple[int, ...]) -> Itera
         kind, met = arranged(node, at, width, number, int(batch.target[0, step]) if at == width else 0)
         known, found = {token: number for number, token in names.items()}, {}
         for token, rank in (seen for seen in (*kind.node.tokens, kind.right) if seen[0] != CONSTANT):
-            found[token, rank] = -2 - met[rank] if token in (FREE, ANY) else known[token, met[rank]]
+            found[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
         yield kind, Seen(sizes, step, found)
 
 
@@ -147,7 +121,7 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     """All that steps of outputs in rows can see.
 
     Raises:
-        ValueError: lines in several layers, whose windows would be too many.
+        ValueError: lines in several layers, whose windows would be too many, or a line whose rows do not follow rows.
     """
     task, farthest = data.task, 0
     if (layers := looks(model)) > 1:
@@ -155,7 +129,9 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
         counters = data.stream.segment(line.segment).counters
         for counter, follows, offset in zip(counters, line.follows, line.offset, strict=True):
-            farthest = max(farthest, abs(offset)) if "row" in counter + follows else farthest
+            if follows not in FOLLOWED[counter]:
+                raise ValueError(f"expected lines whose rows follow rows one by one, got {line} for {line.step}")
+            farthest = max(farthest, abs(offset)) if counter == "row" else farthest
     # Rows near both ends, with a row more for what stands next to a number, and one row that is near none.
     counts = range(task.has_terms + 1, 2 * farthest + 4)
 

@@ -28,7 +28,6 @@ OUTPUT, CONSTANT, DIGIT = "digits", "=", "b"
 NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 MOST_WINDOWS = 50_000_000
 FEW = 1_000_000  # windows that are cheap to compare with one another
-FOLLOWED = {"none", "first", "place", "first-place"}  # what keeps a fixed distance from the step's place or an end
 LATEST = 100  # places after which a machine must have settled
 SETTLED = 12  # widths in a row without a new arrangement, after which none is expected
 
@@ -179,15 +178,8 @@ def looks(model: Transformer) -> int:
 
 
 def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tuple[Met, Met]]:
-    """The arrangements of all steps of a number that no other covers, each with the narrowest and the widest met.
-
-    Raises:
-        ValueError: a line that runs at twice the pace of the steps.
-    """
+    """The arrangements of all steps of a number that no other covers, each with the narrowest and the widest met."""
     task = data.task
-    for line in (line for heads in heads_by_line(model) for line in heads.lines):
-        if not {*line.follows} <= FOLLOWED:
-            raise ValueError(f"expected lines that go through the places one by one, got {line}")
     number = number_of(task)
 
     def steps(width: int) -> Iterator[tuple[Arrangement, Met]]:
@@ -208,8 +200,14 @@ def of_all_widths(
     Every place that a step reads is at a fixed distance from its own place, from an end of the number, or from the
     place as far from the other end. So nothing new comes once a width has room for all groups apart; `SETTLED` widths
     more are tried all the same.
+
+    Raises:
+        ValueError: a line that runs at twice the pace of the steps.
     """
     lines = [line for heads in heads_by_line(model) for line in heads.lines]
+    for line in lines:
+        if not {*line.follows} - {"row"} <= {"none", "first", "place", "first-place"}:
+            raise ValueError(f"expected lines that go through the places one by one, got {line}")
     farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
     mirrored = any("first-place" in line.follows for line in lines)
     least, newest = (6 if mirrored else 4) * (looks(model) * farthest + short + 1), 0
