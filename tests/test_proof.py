@@ -103,7 +103,7 @@ def test_what_a_step_of_any_input_sees_is_a_window_and_its_logits_are_the_models
     ids = torch.cat([batch.source] * model.crossing + [model.sequence(batch)], 1)
     found = arrangements(model, data)
     for step, node in enumerate(nodes(model, model.stream_of(batch.stream), tokens)):
-        kind, read = arranged(node, step, width, number_of(task), short=width)
+        kind, read = arranged(node, step, width, number_of(task))
         seen = {token: ids[:, tokens.index((token[0], read[token[1]]))] for token in kind.node.tokens}
         if step < width:
             seen[OUTPUT, kind.place] = batch.target[:, step]

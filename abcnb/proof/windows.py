@@ -225,7 +225,7 @@ def of_all_widths(
 
 
 def arranged(
-    node: Node, step: int, width: int, number: Number, end: int = END_ID, short: int | None = None
+    node: Node, step: int, width: int, number: Number, end: int = END_ID
 ) -> tuple[Arrangement, tuple[int, ...]]:
     """The arrangement of a step of a number, and the places of its tokens, by their number in it.
 
@@ -237,7 +237,7 @@ def arranged(
     met = (*read, *others, -1)
     ranks = {place: n if place >= 0 else n - len(met) for n, place in enumerate(met)}
     skipped = (after - before - 1 for before, after in zip([-1, *read], [*read, width], strict=True))
-    short = short_of(number) if short is None else short
+    short = short_of(number)
     kind = node.renamed({token: (token[0], ranks[token[1]]) for token in node.tokens})
     place = ranks[step] if step < width else -1
     return Arrangement(kind, place, tuple(min(n, short) for n in skipped), number, end), met
