@@ -3,30 +3,38 @@
 A row is a number that is written place by place, like the output of a task: a row of products is a times a digit of b,
 a row of running sums the row of products, or the term, plus the sum before. What it is made of was written before, or
 is in the prompt, so the induction goes over rows and places. Any other digit that a step sees is taken to be any digit:
-that may ask too much of a model, never too little.
+that may ask too much of a model, never too little. Where a line's coordinate follows the other counter, or runs at
+twice its pace, a head may read any token of the line's segment, or the start token, whatever the other heads read.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
+from itertools import product
 from typing import NamedTuple
 
 import torch
 
 from abcnb.lines.coordinates import Stream
+from abcnb.lines.line import START_TOKEN, Line
 from abcnb.model.transformer import Transformer
 from abcnb.proof.lists import KNOWN
 from abcnb.proof.windows import (
     CONSTANT,
     DIGIT,
+    FOLLOWED,
     OUTPUT,
     Arrangement,
     Case,
+    Node,
     Number,
     Token,
     Windows,
     arranged,
     count_of,
     heads_by_line,
+    leaves,
     looks,
     nodes,
     of_all_widths,
@@ -41,17 +49,18 @@ from abcnb.tasks.tokens import IDS
 from abcnb.tasks.training_data import TrainingData, generator_for
 
 FREE = "free"  # a digit that may be any; its place is −2 less its token's number
-# What a coordinate may follow, by what it counts: the step's own counter, from either end, or neither.
-FOLLOWED = {"row": {"row", "none", "first"}, "place": {"place", "none", "first", "first-place"}}
+FIXED = {"row": {"row", "none", "first"}, "place": FOLLOWED}  # what a coordinate follows at a fixed distance
 EXTREME = 0.5  # of the digits of inputs that show windows, the share that is 0 or the largest
 
 
 class Seen(NamedTuple):
-    """A step of inputs of some operands' lengths, and the number of each token that it reads or writes."""
+    """A step of inputs of some operands' lengths, the number of each token that it reads or writes, and what its heads
+    read whose lines keep no fixed distance, by the token that stands for it."""
 
     sizes: tuple[int, ...]
     step: int
     numbers: dict[Token, int]
+    read: dict[Token, Node]
 
 
 @cache
@@ -96,32 +105,88 @@ def tokens_of(batch: Batch) -> list[Token]:
     return tokens
 
 
+def unfixed(model: Transformer, stream: Stream) -> dict[Line, list[int]]:
+    """The lines that keep no fixed distance, and their heads."""
+    found = defaultdict(list)
+    for heads in heads_by_line(model):
+        for line in heads.lines:
+            counters = stream.segment(line.segment).counters
+            if any(follows not in FIXED[of] for of, follows in zip(counters, line.follows, strict=True)):
+                found[line] += heads.numbers
+    return found
+
+
+def read_by(line: Line) -> Token:
+    """The token that stands for what a line opens."""
+    return f"{line} of {line.step}", -2
+
+
+def leads_to(model: Transformer, task: RowTask, line: Line) -> list[Node]:
+    """What a line may open: any token of its segment, and the start token; digits are called `read_by`."""
+    batch = task.batch(drawn(task, task.size(3, 3), 1, torch.Generator()))  # it has first, inner and last ones
+    segment, every = batch.stream.segment(line.segment), leaves(model, batch.stream, tokens_of(batch))
+    *rows, places = segment.shape
+    grid = torch.meshgrid(
+        *map(torch.arange, rows), torch.arange(-segment.reach, places + segment.reach), indexing="ij"
+    )
+    opened = (START_TOKEN, *segment.tokens([*grid]).flatten().tolist())
+    found = (every[number] for number in opened if 0 <= number < len(every))
+    return list(dict.fromkeys(called(read_by(line), other) for other in found))
+
+
+def called(name: Token, read: Node) -> Node:
+    """What a head reads, called so if it is a digit."""
+    return Node((name,), kind=read.kind) if read.reads[0][0] == FREE else read
+
+
+def loosened(node: Node, heads: dict[int, Token]) -> tuple[Node, dict[Token, Node]]:
+    """A node in whose first layer heads read tokens that stand for others, and what they read."""
+    if node.own.own:
+        own, read = loosened(node.own, heads)
+        return replace(node, own=own), read
+    selves = (Node((heads[n],)) if n in heads else other for n, other in enumerate(node.selves))
+    return replace(node, selves=tuple(selves)), {token: node.selves[n] for n, token in heads.items()}
+
+
+def with_read(node: Node, read: dict[Token, Node]) -> Node:
+    """A node with what its heads read in place of the tokens that stood for it."""
+    if not node.own:
+        return read.get(node.reads[0], node)
+    return replace(node, own=with_read(node.own, read), selves=tuple(with_read(n, read) for n in node.selves))
+
+
 def steps_of(model: Transformer, task: RowTask, sizes: tuple[int, ...]) -> Iterator[tuple[Arrangement, Seen]]:
     """The arrangement of each step of inputs whose operands have so many digits."""
     numbers = numbers_of(task)
     batch = task.batch(drawn(task, sizes, 1, torch.Generator()))
     stream, tokens = batch.stream, tokens_of(batch)
     kinds, rows, places = stream.steps_at(torch.arange(len(stream))[stream.prompt - 1 :])
+    heads = {kind: {} for kind in stream.kinds}
+    for line, of_line in unfixed(model, stream).items():
+        heads[line.step] |= dict.fromkeys(of_line, read_by(line))
     by_row = cache(lambda name, row: names_in(stream, name, row, task.has_terms))
     for step, node in enumerate(nodes(model, stream, tokens)):
         row, place, last = int(rows[step]), int(places[step]), step == stream.rows - 1
         name = stream.kinds[kinds[step]].removesuffix(" end")
         names = by_row(name, row)
+        node, read = loosened(node, heads[stream.kinds[kinds[step]]])
         node = node.renamed({tokens[number]: token for number, token in names.items()})
         width = stream.segment(name).shape[-1]
         at, number = width if last else place, numbers[name, row == 0]
         kind, met = arranged(node, at, width, number, int(batch.target[0, step]) if at == width else 0)
         known, found = {token: number for number, token in names.items()}, {}
+        known |= {token: -2 - other.reads[0][1] for token, other in read.items() if other.reads[0][0] == FREE}
         for token, rank in (seen for seen in (*kind.node.tokens, kind.right) if seen[0] != CONSTANT):
-            found[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
-        yield kind, Seen(sizes, step, found)
+            if token == FREE or (token, met[rank]) in known:  # others stand for structural tokens
+                found[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
+        yield kind, Seen(sizes, step, found, {token: called(token, other) for token, other in read.items()})
 
 
 def cases(model: Transformer, data: TrainingData) -> list[Case]:
     """All that steps of outputs in rows can see.
 
     Raises:
-        ValueError: lines in several layers, whose windows would be too many, or a line whose rows do not follow rows.
+        ValueError: lines in several layers, whose windows would be too many.
     """
     task, farthest = data.task, 0
     if (layers := looks(model)) > 1:
@@ -129,9 +194,7 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
         counters = data.stream.segment(line.segment).counters
         for counter, follows, offset in zip(counters, line.follows, line.offset, strict=True):
-            if follows not in FOLLOWED[counter]:
-                raise ValueError(f"expected lines whose rows follow rows one by one, got {line} for {line.step}")
-            farthest = max(farthest, abs(offset)) if counter == "row" else farthest
+            farthest = max(farthest, abs(offset)) if "row" in counter + follows else farthest
     # Rows near both ends, with a row more for what stands next to a number, and one row that is near none.
     counts = range(task.has_terms + 1, 2 * farthest + 4)
 
@@ -139,11 +202,17 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
         for count in counts:
             yield from steps_of(model, task, task.size(count, width) if task.has_terms else (width, count))
 
+    anything = {read_by(line): leads_to(model, task, line) for line in unfixed(model, data.stream)}
     short = max(map(short_of, numbers_of(task).values()))
-    found = of_all_widths(steps, model, short, 0)
-    return [
-        (one.node, one.right, partial(windows_of, one), partial(shown, task, met)) for one, met in found.items()
-    ]
+    found: list[Case] = []
+    for kind, met in of_all_widths(steps, model, short, 0).items():
+        tokens = [token for token in kind.node.tokens if token in anything]
+        for chosen in product(*(anything[token] for token in tokens)):
+            read = dict(zip(tokens, chosen, strict=True))
+            one = replace(kind, node=with_read(kind.node, read))
+            fits = tuple(seen for seen in met if seen.read.items() >= read.items())
+            found.append((one.node, one.right, partial(windows_of, one), partial(shown, task, fits)))
+    return found
 
 
 def drawn(task: RowTask, sizes: tuple[int, ...], count: int, generator: torch.Generator) -> Operands:
@@ -157,10 +226,10 @@ def drawn(task: RowTask, sizes: tuple[int, ...], count: int, generator: torch.Ge
     return task.shaped(tuple(operands))
 
 
-def shown(task: RowTask, met: tuple[Seen, Seen], windows: Windows) -> list[tuple[Batch, int, Windows]]:
+def shown(task: RowTask, met: tuple[Seen, ...], windows: Windows) -> list[tuple[Batch, int, Windows]]:
     """Random inputs with the step, and the windows that they show."""
     found, generator = [], generator_for("windows", 0)
-    for sizes, step, numbers in met:
+    for sizes, step, numbers, _ in met:
         batch = task.batch(drawn(task, sizes, count_of(windows), generator))
         whole = torch.cat([batch.source, batch.target], 1)
         digits = {token: (whole[:, number, None] == KNOWN).long().argmax(1) for token, number in numbers.items()}

@@ -28,6 +28,12 @@ OUTPUT, CONSTANT, DIGIT = "digits", "=", "b"
 NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 MOST_WINDOWS = 50_000_000
 FEW = 1_000_000  # windows that are cheap to compare with one another
+FOLLOWED = {
+    "none",
+    "first",
+    "place",
+    "first-place",
+}  # what keeps its distance from the step's place, or from an end
 LATEST = 100  # places after which a machine must have settled
 SETTLED = 12  # widths in a row without a new arrangement, after which none is expected
 
@@ -178,8 +184,15 @@ def looks(model: Transformer) -> int:
 
 
 def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tuple[Met, Met]]:
-    """The arrangements of all steps of a number that no other covers, each with the narrowest and the widest met."""
+    """The arrangements of all steps of a number that no other covers, each with the narrowest and the widest met.
+
+    Raises:
+        ValueError: a line that runs at twice the pace of the steps.
+    """
     task = data.task
+    for line in (line for heads in heads_by_line(model) for line in heads.lines):
+        if not {*line.follows} <= FOLLOWED:
+            raise ValueError(f"expected lines that go through the places one by one, got {line}")
     number = number_of(task)
 
     def steps(width: int) -> Iterator[tuple[Arrangement, Met]]:
@@ -200,14 +213,8 @@ def of_all_widths(
     Every place that a step reads is at a fixed distance from its own place, from an end of the number, or from the
     place as far from the other end. So nothing new comes once a width has room for all groups apart; `SETTLED` widths
     more are tried all the same.
-
-    Raises:
-        ValueError: a line that runs at twice the pace of the steps.
     """
     lines = [line for heads in heads_by_line(model) for line in heads.lines]
-    for line in lines:
-        if not {*line.follows} - {"row"} <= {"none", "first", "place", "first-place"}:
-            raise ValueError(f"expected lines that go through the places one by one, got {line}")
     farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
     mirrored = any("first-place" in line.follows for line in lines)
     least, newest = (6 if mirrored else 4) * (looks(model) * farthest + short + 1), 0
@@ -243,10 +250,19 @@ def arranged(
     return Arrangement(kind, place, tuple(min(n, short) for n in skipped), number, end), met
 
 
-def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
-    """What each step of an input depends on; the tokens are those of all its parts, the source's first."""
+def leaves(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
+    """The tokens that self-attention sees, as they are before the first layer."""
     rows = torch.arange(len(stream))
     kinds = 1 + stream.steps_at(rows)[0] if model.config.position == "kinds" else 0 * rows
+    return [
+        Node((token,), kind=kind)
+        for token, kind in zip(tokens[stream.source : stream.source + len(rows)], kinds.tolist(), strict=True)
+    ]
+
+
+def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
+    """What each step of an input depends on; the tokens are those of all its parts, the source's first."""
+    rows, first_nodes = torch.arange(len(stream)), leaves(model, stream, tokens)
     selves, crosses = [], []  # of each layer, by row, what each head reads
     for layer, (of_self, of_cross) in zip(model.decoder, model.open_tokens(rows, stream), strict=True):
         selves.append(_read(of_self, layer.self_attention, rows))
@@ -255,7 +271,7 @@ def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]
     @cache
     def node(layer: int, row: int) -> Node:
         if layer == 0:
-            return Node((tokens[stream.source + row],), kind=int(kinds[row]))
+            return first_nodes[row]
         own, *others = (node(layer - 1, other) for other in (row, *selves[layer - 1][row]))
         return Node(tuple(tokens[other] for other in crosses[layer - 1][row]), own, tuple(others))
 
