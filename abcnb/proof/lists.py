@@ -3,7 +3,8 @@
 Such a step sees the operator, items and values of its list. An item is a digit or the value of a list, which may be
 any, whatever is inside: steps that end a list have no lines, so the state of its value does not tell. So lists of two
 to four items, each a digit or a smallest list, the first of an input or not (`trees`), show all that a step of lists of
-such sizes can ever see.
+such sizes can ever see. With lines in the first layer alone no state is read, and heads whose lines leave the list may
+read any token of a segment (`anywhere`).
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import torch
 
 from abcnb.lines.line import Line
 from abcnb.model.transformer import Transformer
+from abcnb.proof.anywhere import Anything, Loose, all_read, anywhere, loosened
 from abcnb.proof.windows import (
     CONSTANT,
     NOTHING,
@@ -25,6 +27,7 @@ from abcnb.proof.windows import (
     count_of,
     different,
     heads_by_line,
+    looks,
     nodes,
 )
 from abcnb.tasks.nested import FEWEST, MOST, OPERATORS, NestedLists, outline
@@ -33,6 +36,7 @@ from abcnb.tasks.tokens import DIGITS, END_ID, IDS, encode
 from abcnb.tasks.training_data import TrainingData
 
 OPERATOR, DIGIT = "operator", "digit"  # tokens that may be any, each with its number in the input and output
+OF_A_LIST = ("operators", "items", "values")
 KNOWN = encode(DIGITS + OPERATORS)  # token ids, by what windows hold
 PAIR = (FEWEST, *(0,) * FEWEST)  # the smallest list
 
@@ -71,16 +75,12 @@ def trees() -> Iterator[tuple[int, ...]]:
 
 
 def stays(line: Line) -> bool:
-    """Whether a line leads a step that writes a value to the operator, or to an item or a value, of its own list.
+    """Whether a line leads to the operator, or to an item or a value, of the list that a step works out.
 
     `first` counts back from the end of the longest list of an input, and so leaves it.
     """
-    own = (
-        line.segment in ("operators", "items", "values")
-        and line.follows[:1] == ("row",)
-        and line.offset[:1] == (0,)
-    )
-    return line.step == "values" and own and set(line.follows[1:]) <= {"none", "place", "2place"}
+    own = line.follows[:1] == ("row",) and line.offset[:1] == (0,) and line.segment in OF_A_LIST
+    return own and set(line.follows[1:]) <= {"none", "place", "2place"}
 
 
 def tree_of(shape: tuple[int, ...], task: NestedLists) -> Tree:
@@ -101,22 +101,38 @@ def tree_of(shape: tuple[int, ...], task: NestedLists) -> Tree:
     return Tree(shape, tokens, [*rights, (CONSTANT, END_ID)], [*lists, List((CONSTANT, END_ID))])
 
 
+def anything(model: Transformer, task: NestedLists) -> tuple[Loose, Anything]:
+    """The heads whose lines leave the list that a step works out, and what they may read."""
+    largest = tree_of((MOST, *PAIR * MOST), task)
+    stream = task.stream(largest.shape)
+    return anywhere(model, stream, largest.tokens, lambda line: not line.follows or stays(line))
+
+
 def cases(model: Transformer, data: TrainingData) -> list[Case]:
-    """All that steps of nested lists can see, shown by the first tree that has them and by the last.
+    """All that steps of nested lists can see, shown by the first tree that has them and by the last, if any has.
 
     Raises:
-        ValueError: a line that leaves the list that a step works out.
+        ValueError: lines in several layers of which one leaves the list that a step works out, or ends it.
     """
+    task, layers = data.task, looks(model)
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
-        if not stays(line):
-            raise ValueError(f"expected lines within the list that a step works out, got {line} for {line.step}")
-    found: dict[tuple, tuple[Seen, Seen]] = {}
-    for tree in (tree_of(shape, data.task) for shape in trees()):
-        for step, node in enumerate(nodes(model, data.task.stream(tree.shape), tree.tokens)):
+        if layers > 1 and not (stays(line) and line.step == "values"):
+            raise ValueError(
+                "expected lines within the list that a step works out, or in the first layer alone, as with "
+                f"look_once=True, got {line} for {line.step} in {layers} layers"
+            )
+    loose, read_anywhere = anything(model, task)
+    found: dict[tuple, tuple[Seen, ...]] = {}
+    for tree in (tree_of(shape, task) for shape in trees()):
+        stream = task.stream(tree.shape)
+        for step, node in enumerate(nodes(model, stream, tree.tokens)):
             case, seen = case_of(tree, step, node)
-            found[case] = found.get(case, (seen,))[0], seen
+            found[case] = *found.get(case, (seen,))[:1], seen
+            for other, read in all_read(loosened(node, loose[stream.kinds[stream.kind[step]]])[0], read_anywhere):
+                if read:
+                    found.setdefault(case_of(tree, step, other)[0], ())
     return [
-        (*case[:2], partial(windows_of, *case, data.task), partial(inputs, data.task, case[2], seen))
+        (*case[:2], partial(windows_of, *case, task), partial(inputs, task, case[2], seen))
         for case, seen in found.items()
     ]
 
@@ -143,14 +159,19 @@ def values_behind(tree: Tree, step: int, tokens: tuple[Token, ...]) -> dict[Toke
     return {value: (operator, *pair) for value, pair in zip(values[1 : last + 1], pairs, strict=True)}
 
 
+def is_operator(token: Token) -> bool:
+    """Whether a token is an operator, or what a line to operators reads."""
+    return token[0].startswith(OPERATOR)
+
+
 def windows_of(node: Node, right: Token, leaves: tuple[Token, ...], parts: tuple, task: NestedLists) -> Windows:
     """Every window of a case: what its tokens may be together, and the others that decide it, each once."""
     if not leaves:
         return {NOTHING: torch.zeros(1, dtype=torch.uint8)}
-    sizes = (len(OPERATORS) if name == OPERATOR else task.base for name, _ in leaves)
+    sizes = (len(OPERATORS) if is_operator(token) else task.base for token in leaves)
     axes = torch.meshgrid(*map(torch.arange, sizes), indexing="ij")
     digits = {token: axis.flatten() for token, axis in zip(leaves, axes, strict=True)}
-    for token in (token for token in leaves if token[0] == OPERATOR):
+    for token in filter(is_operator, leaves):
         digits[token] += len(DIGITS)
     for value, operator, before, item in parts:
         pair = [KNOWN[digits[token]] for token in (operator, before, item)]
@@ -162,7 +183,7 @@ def windows_of(node: Node, right: Token, leaves: tuple[Token, ...], parts: tuple
 
 
 def inputs(
-    task: NestedLists, leaves: tuple[Token, ...], met: tuple[Seen, Seen], windows: Windows
+    task: NestedLists, leaves: tuple[Token, ...], met: tuple[Seen, ...], windows: Windows
 ) -> list[tuple[Batch, int, Windows]]:
     """Whole inputs of both trees in which a step has these windows; random where no window says what."""
     found = []

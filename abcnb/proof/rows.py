@@ -4,21 +4,20 @@ A row is a number that is written place by place, like the output of a task: a r
 a row of running sums the row of products, or the term, plus the sum before. What it is made of was written before, or
 is in the prompt, so the induction goes over rows and places. Any other digit that a step sees is taken to be any digit:
 that may ask too much of a model, never too little. Where a line's coordinate follows the other counter, or runs at
-twice its pace, a head may read any token of the line's segment, or the start token, whatever the other heads read.
+twice its pace, its heads may read any token of a segment (`anywhere`).
 """
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
-from itertools import product
 from typing import NamedTuple
 
 import torch
 
 from abcnb.lines.coordinates import Stream
-from abcnb.lines.line import START_TOKEN, Line
+from abcnb.lines.line import Line
 from abcnb.model.transformer import Transformer
+from abcnb.proof.anywhere import Anything, Loose, all_read, anywhere, called, loosened
 from abcnb.proof.lists import KNOWN
 from abcnb.proof.windows import (
     CONSTANT,
@@ -34,7 +33,6 @@ from abcnb.proof.windows import (
     arranged,
     count_of,
     heads_by_line,
-    leaves,
     looks,
     nodes,
     of_all_widths,
@@ -105,71 +103,31 @@ def tokens_of(batch: Batch) -> list[Token]:
     return tokens
 
 
-def unfixed(model: Transformer, stream: Stream) -> dict[Line, list[int]]:
-    """The lines that keep no fixed distance, and their heads."""
-    found = defaultdict(list)
-    for heads in heads_by_line(model):
-        for line in heads.lines:
-            counters = stream.segment(line.segment).counters
-            if any(follows not in FIXED[of] for of, follows in zip(counters, line.follows, strict=True)):
-                found[line] += heads.numbers
-    return found
+def anything(model: Transformer, task: RowTask) -> tuple[Loose, Anything]:
+    """The heads whose lines keep no fixed distance, and what they may read."""
+    small = task.batch(drawn(task, task.size(3, 3), 1, torch.Generator()))  # with first, inner and last tokens
+
+    def is_fixed(line: Line) -> bool:
+        counters = small.stream.segment(line.segment).counters
+        return all(follows in FIXED[of] for of, follows in zip(counters, line.follows, strict=True))
+
+    return anywhere(model, small.stream, tokens_of(small), is_fixed)
 
 
-def read_by(line: Line) -> Token:
-    """The token that stands for what a line opens."""
-    return f"{line} of {line.step}", -2
-
-
-def leads_to(model: Transformer, task: RowTask, line: Line) -> list[Node]:
-    """What a line may open: any token of its segment, and the start token; digits are called `read_by`."""
-    batch = task.batch(drawn(task, task.size(3, 3), 1, torch.Generator()))  # it has first, inner and last ones
-    segment, every = batch.stream.segment(line.segment), leaves(model, batch.stream, tokens_of(batch))
-    *rows, places = segment.shape
-    grid = torch.meshgrid(
-        *map(torch.arange, rows), torch.arange(-segment.reach, places + segment.reach), indexing="ij"
-    )
-    opened = (START_TOKEN, *segment.tokens([*grid]).flatten().tolist())
-    found = (every[number] for number in opened if 0 <= number < len(every))
-    return list(dict.fromkeys(called(read_by(line), other) for other in found))
-
-
-def called(name: Token, read: Node) -> Node:
-    """What a head reads, called so if it is a digit."""
-    return Node((name,), kind=read.kind) if read.reads[0][0] == FREE else read
-
-
-def loosened(node: Node, heads: dict[int, Token]) -> tuple[Node, dict[Token, Node]]:
-    """A node in whose first layer heads read tokens that stand for others, and what they read."""
-    if node.own.own:
-        own, read = loosened(node.own, heads)
-        return replace(node, own=own), read
-    selves = (Node((heads[n],)) if n in heads else other for n, other in enumerate(node.selves))
-    return replace(node, selves=tuple(selves)), {token: node.selves[n] for n, token in heads.items()}
-
-
-def with_read(node: Node, read: dict[Token, Node]) -> Node:
-    """A node with what its heads read in place of the tokens that stood for it."""
-    if not node.own:
-        return read.get(node.reads[0], node)
-    return replace(node, own=with_read(node.own, read), selves=tuple(with_read(n, read) for n in node.selves))
-
-
-def steps_of(model: Transformer, task: RowTask, sizes: tuple[int, ...]) -> Iterator[tuple[Arrangement, Seen]]:
+def steps_of(
+    model: Transformer, task: RowTask, sizes: tuple[int, ...], loose: Loose
+) -> Iterator[tuple[Arrangement, Seen]]:
     """The arrangement of each step of inputs whose operands have so many digits."""
     numbers = numbers_of(task)
     batch = task.batch(drawn(task, sizes, 1, torch.Generator()))
     stream, tokens = batch.stream, tokens_of(batch)
     kinds, rows, places = stream.steps_at(torch.arange(len(stream))[stream.prompt - 1 :])
-    heads = {kind: {} for kind in stream.kinds}
-    for line, of_line in unfixed(model, stream).items():
-        heads[line.step] |= dict.fromkeys(of_line, read_by(line))
     by_row = cache(lambda name, row: names_in(stream, name, row, task.has_terms))
     for step, node in enumerate(nodes(model, stream, tokens)):
         row, place, last = int(rows[step]), int(places[step]), step == stream.rows - 1
         name = stream.kinds[kinds[step]].removesuffix(" end")
         names = by_row(name, row)
-        node, read = loosened(node, heads[stream.kinds[kinds[step]]])
+        node, read = loosened(node, loose[stream.kinds[kinds[step]]])
         node = node.renamed({tokens[number]: token for number, token in names.items()})
         width = stream.segment(name).shape[-1]
         at, number = width if last else place, numbers[name, row == 0]
@@ -193,24 +151,22 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
         raise ValueError(f"expected lines in the first layer alone, as with look_once=True, got them in {layers}")
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
         counters = data.stream.segment(line.segment).counters
-        for counter, follows, offset in zip(counters, line.follows, line.offset, strict=True):
-            farthest = max(farthest, abs(offset)) if "row" in counter + follows else farthest
+        for counter, offset in zip(counters, line.offset, strict=True):
+            farthest = max(farthest, abs(offset)) if counter == "row" else farthest
+    loose, read_anywhere = anything(model, task)
     # Rows near both ends, with a row more for what stands next to a number, and one row that is near none.
     counts = range(task.has_terms + 1, 2 * farthest + 4)
 
     def steps(width: int) -> Iterator[tuple[Arrangement, Seen]]:
         for count in counts:
-            yield from steps_of(model, task, task.size(count, width) if task.has_terms else (width, count))
+            sizes = task.size(count, width) if task.has_terms else (width, count)
+            yield from steps_of(model, task, sizes, loose)
 
-    anything = {read_by(line): leads_to(model, task, line) for line in unfixed(model, data.stream)}
     short = max(map(short_of, numbers_of(task).values()))
     found: list[Case] = []
     for kind, met in of_all_widths(steps, model, short, 0).items():
-        tokens = [token for token in kind.node.tokens if token in anything]
-        for chosen in product(*(anything[token] for token in tokens)):
-            read = dict(zip(tokens, chosen, strict=True))
-            one = replace(kind, node=with_read(kind.node, read))
-            fits = tuple(seen for seen in met if seen.read.items() >= read.items())
+        for node, read in all_read(kind.node, read_anywhere):
+            one, fits = replace(kind, node=node), tuple(seen for seen in met if seen.read.items() >= read.items())
             found.append((one.node, one.right, partial(windows_of, one), partial(shown, task, fits)))
     return found
 
