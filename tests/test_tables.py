@@ -58,8 +58,13 @@ def test_the_overview_has_a_row_for_each_task_and_architecture():
     rows += [made_up("addition", "kerple", 0, 60, 80, settings="model.cross_distance=places")]
     rows += [made_up("addition", "rope", 0, 60, 0, preset="decoder-only")]
     rows += [made_up("nested", "abs", 70, 10, 7), made_up("nested", "abs", 70, 6, 8)]
-    known = {"task": "addition", "preset": "laptop", "method": "abc", "settings": "", "pruned": 1}
-    proved = pd.DataFrame([known | {"outcome": outcome} for outcome in ("correct", "refused: why")])
+    one_look = {"settings": "look_once=True"}
+    rows += [made_up("multiplication", "abc", 70, 60, 5), made_up("multiplication", "abc", 71, 60, 9, **one_look)]
+    known = {"task": "addition", "preset": "laptop", "method": "abc", "settings": "", "pruned": 0}
+    proved = [known | {"seed": seed, "outcome": "refused: why"} for seed in (70, 71)]
+    proved += [proved[1] | {"pruned": 1, "outcome": "correct"}]
+    proved += [part | {"task": "multiplication"} | one_look for part in proved[2:]]
+    proved = pd.DataFrame(proved)
     shown = lines_of_tables(tables.overview(pd.DataFrame(rows), proved))
     assert shown == [
         "| task | architecture | vanilla | best rival | `abs` | `abc` | `abc`, hard | `abc`, proved | paper's ABC |",
@@ -68,6 +73,7 @@ def test_the_overview_has_a_row_for_each_task_and_architecture():
         "| 70.50, worst 70.00 (2) | 1 of 2 | 99.8 |",
         "| addition | one stream | not run | none right | not run | not run | not run | not run |  |",
         "| n-by-1 | encoder-decoder | 0.00 (1) | not run | not run | not run | not run | not run | 100 |",
+        "| multiplication | rows, one look | not run | not run | not run | 9.00 (1) | not run | 1 of 1 |  |",
         "| nested | rows | not run | not run | 7.00 (1) | not run | not run | not run |  |",
     ]
 

@@ -86,9 +86,8 @@ class Node:
     selves: tuple["Node", ...] = ()
     kind: int = 0
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.reads, self.own, self.selves, self.kind))
+    def __post_init__(self):
+        object.__setattr__(self, "_hash", hash((self.reads, self.own, self.selves, self.kind)))
 
     def __hash__(self) -> int:  # of a tree, whose parts are looked up over and over
         return self._hash
@@ -96,7 +95,10 @@ class Node:
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """All tokens that it depends on, without structural ones."""
-        found = set(self.reads).union(*(node.tokens for node in (self.own, *self.selves) if node))
+        found, below = set(), {self}
+        while below:
+            found.update(*(node.reads for node in below))
+            below = {other for node in below if node.own for other in (node.own, *node.selves)}
         return tuple(sorted(token for token in found if token[0] != CONSTANT))
 
     def renamed(self, names: dict[Token, Token]) -> "Node":
