@@ -336,10 +336,51 @@ UNFIXED = {
 }
 
 
-@pytest.mark.parametrize("name", ["multiplication", "many-addition"])
-@pytest.mark.parametrize("lines", [{}, ELSEWHERE, UNFIXED])
+# Rows that are all apart in long outputs alone: from both ends, from the step's, and those beside them.
+BEFORE = Line(0, "sums", "sums", ("row", "place"), (-1, 0))
+APART = [
+    (
+        "many-addition",
+        [BEFORE, Line(0, "sums", "operators", ("row",), (1,)), Line(0, "sums", "sums", ("none", "place"), (1, 0))],
+    ),
+    (
+        "many-addition",
+        [
+            BEFORE,
+            Line(0, "sums", "sums", ("none", "place"), (2, 0)),
+            Line(0, "sums", "sums", ("row", "place"), (-2, 0)),
+            Line(0, "sums", "terms", ("row", "place"), (2, 0)),
+        ],
+    ),
+    (
+        "many-addition",
+        [
+            BEFORE,
+            Line(0, "sums", "sums", ("none", "place"), (1, 0)),
+            Line(0, "sums", "terms", ("first", "place"), (1, 0)),
+            Line(0, "sums", "terms", ("row", "place"), (1, 0)),
+        ],
+    ),
+    (
+        "multiplication",
+        [
+            BEFORE,
+            Line(0, "sums", "sums", ("none", "place"), (2, 0)),
+            Line(0, "sums", "sums", ("row", "place"), (-2, 0)),
+            Line(0, "sums", "b", ("row",), (2,)),
+        ],
+    ),
+]
+BY_HAND_IN_ROWS = [("multiplication", None), ("many-addition", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [*BY_HAND_IN_ROWS, *ELSEWHERE.items(), *UNFIXED.items(), *APART],
+    ids=lambda part: part and str(part)[:20],
+)
 def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name, lines):
-    model, data = with_rows(name, 2, lines.get(name))
+    model, data = with_rows(name, 2, lines)
     task, draw = data.task, torch.Generator().manual_seed(0)
     listed = {}
     for _, _, windows, _ in rows.cases(model, data):
@@ -347,7 +388,7 @@ def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name
         seen = [every[token] for token in sorted({*kind.node.tokens, kind.right}) if token in every]
         together = set(map(tuple, torch.stack(seen, 1).tolist())) if seen else {()}
         listed.setdefault((kind.node, kind.right, kind.number), set()).update(together)
-    for first, second in ((1, 2), (2, 5), (9, 3), (4, 9), (30, 2), (2, 30)):
+    for first, second in ((1, 2), (2, 5), (9, 3), (4, 9), (3, 16), (30, 2), (2, 30)):
         sizes = task.size(second, first) if task.has_terms else (first, second)
         batch = task.batch(rows.drawn(task, sizes, 16, draw))
         with torch.no_grad():
@@ -361,6 +402,27 @@ def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name
             with torch.no_grad():
                 (again,) = Layers(model).logits(node, shown or {NOTHING: torch.zeros(16, dtype=torch.uint8)})
             torch.testing.assert_close(again, logits[:, step], atol=1e-4, rtol=1e-4)
+
+
+def test_lines_in_the_second_layer_alone_are_refused():
+    for name in ("many-addition", "nested"):
+        data = TrainingData(get_task(name))
+        config = replace(pipeline.model_with_lines(data), d_model=16, d_ff=32, heads=8)
+        step = data.stream.kinds[0]
+        once = Biases((dealt("self", 8, [Line(0, step, step, ("row", "place"), (-7, 0))]),))
+        (first, second) = in_first_layer(once, config.decoder_layers).self_biases
+        model = pipeline.new_model(data.task, config, 0, Biases((second, first)))
+        with pytest.raises(ValueError, match="in the first layer alone, as with look_once=True"):
+            certify(model, data)
+
+
+@pytest.mark.parametrize("name", ["multiplication", "many-addition"])
+def test_a_small_input_has_every_kind_of_token_that_a_line_may_open(name):
+    model, data = with_rows(name, 2, UNFIXED[name])
+    found = [
+        {token: set(reads) for token, reads in rows.anything(model, data.task, size)[1].items()} for size in (3, 6)
+    ]
+    assert found[0] == found[1] and found[0]
 
 
 def test_the_windows_of_rows_are_counted_by_hand():

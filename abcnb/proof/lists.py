@@ -27,7 +27,7 @@ from abcnb.proof.windows import (
     count_of,
     different,
     heads_by_line,
-    looks,
+    lined_layers,
     nodes,
 )
 from abcnb.tasks.nested import FEWEST, MOST, OPERATORS, NestedLists, outline
@@ -112,14 +112,14 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     """All that steps of nested lists can see, shown by the first tree that has them and by the last, if any has.
 
     Raises:
-        ValueError: lines in several layers of which one leaves the list that a step works out, or ends it.
+        ValueError: lines in other layers than the first of which one leaves the list that a step works out, or ends it.
     """
-    task, layers = data.task, looks(model)
+    task, read_states = data.task, bool(lined_layers(model) - {0})
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
-        if layers > 1 and not (stays(line) and line.step == "values"):
+        if read_states and not (stays(line) and line.step == "values"):
             raise ValueError(
                 "expected lines within the list that a step works out, or in the first layer alone, as with "
-                f"look_once=True, got {line} for {line.step} in {layers} layers"
+                f"look_once=True, got {line} for {line.step}"
             )
     loose, read_anywhere = anything(model, task)
     found: dict[tuple, tuple[Seen, ...]] = {}

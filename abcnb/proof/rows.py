@@ -33,7 +33,7 @@ from abcnb.proof.windows import (
     arranged,
     count_of,
     heads_by_line,
-    looks,
+    lined_layers,
     nodes,
     of_all_widths,
     short_of,
@@ -103,9 +103,9 @@ def tokens_of(batch: Batch) -> list[Token]:
     return tokens
 
 
-def anything(model: Transformer, task: RowTask) -> tuple[Loose, Anything]:
-    """The heads whose lines keep no fixed distance, and what they may read."""
-    small = task.batch(drawn(task, task.size(3, 3), 1, torch.Generator()))  # with first, inner and last tokens
+def anything(model: Transformer, task: RowTask, size: int = 3) -> tuple[Loose, Anything]:
+    """The heads whose lines keep no fixed distance, and what they may read: three rows and places have all tokens."""
+    small = task.batch(drawn(task, task.size(size, size), 1, torch.Generator()))
 
     def is_fixed(line: Line) -> bool:
         counters = small.stream.segment(line.segment).counters
@@ -128,10 +128,16 @@ def steps_of(
         name = stream.kinds[kinds[step]].removesuffix(" end")
         names = by_row(name, row)
         node, read = loosened(node, loose[stream.kinds[kinds[step]]])
-        node = node.renamed({tokens[number]: token for number, token in names.items()})
         width = stream.segment(name).shape[-1]
         at, number = width if last else place, numbers[name, row == 0]
-        kind, met = arranged(node, at, width, number, int(batch.target[0, step]) if at == width else 0)
+        kind, met = arranged(
+            node,
+            at,
+            width,
+            number,
+            int(batch.target[0, step]) if at == width else 0,
+            {tokens[n]: token for n, token in names.items()},
+        )
         known, found = {token: number for number, token in names.items()}, {}
         known |= {token: -2 - other.reads[0][1] for token, other in read.items() if other.reads[0][0] == FREE}
         for token, rank in (seen for seen in (*kind.node.tokens, kind.right) if seen[0] != CONSTANT):
@@ -144,18 +150,18 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     """All that steps of outputs in rows can see.
 
     Raises:
-        ValueError: lines in several layers, whose windows would be too many.
+        ValueError: lines in other layers than the first, whose windows would be too many.
     """
-    task, farthest = data.task, 0
-    if (layers := looks(model)) > 1:
-        raise ValueError(f"expected lines in the first layer alone, as with look_once=True, got them in {layers}")
+    task, farthest = data.task, 1  # what a row is made of stands in the row before
+    if lined_layers(model) - {0}:
+        raise ValueError("expected lines in the first layer alone, as with look_once=True, got them in others")
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
         counters = data.stream.segment(line.segment).counters
         for counter, offset in zip(counters, line.offset, strict=True):
             farthest = max(farthest, abs(offset)) if counter == "row" else farthest
     loose, read_anywhere = anything(model, task)
-    # Rows near both ends, with a row more for what stands next to a number, and one row that is near none.
-    counts = range(task.has_terms + 1, 2 * farthest + 4)
+    # Enough rows for those near either end, those near the step's, and a row more beside each, to be all apart.
+    counts = range(task.has_terms + 1, 4 * farthest + 6)
 
     def steps(width: int) -> Iterator[tuple[Arrangement, Seen]]:
         for count in counts:

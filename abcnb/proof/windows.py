@@ -180,9 +180,9 @@ def heads_by_line(model: Transformer) -> list[Heads]:
     return [Heads(*key, tuple(numbers)) for key, numbers in found.items()]
 
 
-def looks(model: Transformer) -> int:
-    """The layers in which some head has a line, and 1 where none has."""
-    return len({heads.layer for heads in heads_by_line(model)}) or 1
+def lined_layers(model: Transformer) -> set[int]:
+    """The layers in which some head has a line, from 0."""
+    return {heads.layer for heads in heads_by_line(model)}
 
 
 def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tuple[Met, Met]]:
@@ -208,7 +208,7 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
 
 def of_all_widths(
     steps: Callable[[int], Iterable[tuple[Arrangement, Any]]], model: Transformer, short: int, width: int
-) -> dict[Arrangement, tuple[Any, Any]]:
+) -> dict[Arrangement, list]:
     """What no other covers among the arrangements of steps of all widths above one, with where each was met first and
     last; `short` places that nothing reads are as good as more.
 
@@ -219,14 +219,14 @@ def of_all_widths(
     lines = [line for heads in heads_by_line(model) for line in heads.lines]
     farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
     mirrored = any("first-place" in line.follows for line in lines)
-    least, newest = (6 if mirrored else 4) * (looks(model) * farthest + short + 1), 0
-    found: dict[Arrangement, tuple[Any, Any]] = {}
+    least, newest = (6 if mirrored else 4) * (max(1, len(lined_layers(model))) * farthest + short + 1), 0
+    found: dict[Arrangement, list] = {}
     while width < max(least, newest + SETTLED):
         width += 1
         for kind, met in steps(width):
-            newest = newest if kind in found else width
-            found[kind] = (found.get(kind, [met])[0], met)
-    kept: dict[Arrangement, tuple[Any, Any]] = {}
+            ends = found.setdefault(kind, [met, met])
+            ends[1], newest = met, width if ends[0] is met else newest
+    kept: dict[Arrangement, list] = {}
     for one in sorted(found, key=lambda arrangement: -sum(arrangement.skipped)):
         if not any(other.covers(one) for other in kept):
             kept[one] = found[one]
@@ -234,20 +234,27 @@ def of_all_widths(
 
 
 def arranged(
-    node: Node, step: int, width: int, number: Number, end: int = END_ID
+    node: Node, step: int, width: int, number: Number, end: int = END_ID, names: dict[Token, Token] | None = None
 ) -> tuple[Arrangement, tuple[int, ...]]:
     """The arrangement of a step of a number, and the places of its tokens, by their number in it.
 
-    Tokens with a place below −1 are of no place of the number, and may be any digit.
+    `names` has what tokens are to this step, if not what they are called. Tokens with a place below −1 are of no place
+    of the number, and may be any digit.
     """
     written = {step} if step < width else set()
-    places = {place for _, place in node.tokens} | written
+    called = {token: (names or {}).get(token, token) for token in node.tokens}
+    places = {place for name, place in called.values() if name != CONSTANT} | written
     read, others = sorted(p for p in places if p >= 0), sorted(p for p in places if p < -1)
     met = (*read, *others, -1)
     ranks = {place: n if place >= 0 else n - len(met) for n, place in enumerate(met)}
     skipped = (after - before - 1 for before, after in zip([-1, *read], [*read, width], strict=True))
     short = short_of(number)
-    kind = node.renamed({token: (token[0], ranks[token[1]]) for token in node.tokens})
+    kind = node.renamed(
+        {
+            token: (name, ranks[place]) if name != CONSTANT else (name, place)
+            for token, (name, place) in called.items()
+        }
+    )
     place = ranks[step] if step < width else -1
     return Arrangement(kind, place, tuple(min(n, short) for n in skipped), number, end), met
 
