@@ -521,7 +521,7 @@ def test_what_no_window_decides_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="one line a head"):
         certify(plain, data)
     run = load_run(MODELS / "cee80470e6d0")
-    with pytest.raises(ValueError, match="lines in the first layer alone, as with look_once=True, got them in 2"):
+    with pytest.raises(ValueError, match="lines in the first layer alone, as with look_once=True, got them in others"):
         certify(run.model(), run.experiment.data())
     positions = pipeline.new_model(
         data.task, replace(pipeline.model_with_lines(data), position="sinusoidal"), 0, pipeline.lines_by_hand(data)

@@ -191,11 +191,10 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
     Raises:
         ValueError: a line that runs at twice the pace of the steps.
     """
-    task = data.task
+    task, number = data.task, number_of(data.task)
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
         if not {*line.follows} <= FOLLOWED:
             raise ValueError(f"expected lines that go through the places one by one, got {line}")
-    number = number_of(task)
 
     def steps(width: int) -> Iterator[tuple[Arrangement, Met]]:
         stream = model.stream_of(task.stream(width, data.form))
