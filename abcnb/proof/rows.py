@@ -124,26 +124,21 @@ def steps_of(
     kinds, rows, places = stream.steps_at(torch.arange(len(stream))[stream.prompt - 1 :])
     by_row = cache(lambda name, row: names_in(stream, name, row, task.has_terms))
     for step, node in enumerate(nodes(model, stream, tokens)):
-        row, place, last = int(rows[step]), int(places[step]), step == stream.rows - 1
-        name = stream.kinds[kinds[step]].removesuffix(" end")
-        names = by_row(name, row)
-        node, read = loosened(node, loose[stream.kinds[kinds[step]]])
-        width = stream.segment(name).shape[-1]
-        at, number = width if last else place, numbers[name, row == 0]
-        kind, met = arranged(
-            node,
-            at,
-            width,
-            number,
-            int(batch.target[0, step]) if at == width else 0,
-            {tokens[n]: token for n, token in names.items()},
-        )
-        known, found = {token: number for number, token in names.items()}, {}
+        kind, row, last = stream.kinds[kinds[step]], int(rows[step]), step == stream.rows - 1
+        name = kind.removesuffix(" end")
+        width, names = stream.segment(name).shape[-1], by_row(name, row)
+        place = width if last else int(places[step])
+        end = int(batch.target[0, step]) if place == width else 0
+        node, read = loosened(node, loose[kind])
+        called_here = {tokens[number]: token for number, token in names.items()}
+        one, met = arranged(node, place, width, numbers[name, row == 0], end, called_here)
+        known = {token: number for number, token in names.items()}
         known |= {token: -2 - other.reads[0][1] for token, other in read.items() if other.reads[0][0] == FREE}
-        for token, rank in (seen for seen in (*kind.node.tokens, kind.right) if seen[0] != CONSTANT):
+        seen = {}
+        for token, rank in (token for token in (*one.node.tokens, one.right) if token[0] != CONSTANT):
             if token == FREE or (token, met[rank]) in known:  # others stand for structural tokens
-                found[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
-        yield kind, Seen(sizes, step, found, {token: called(token, other) for token, other in read.items()})
+                seen[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
+        yield one, Seen(sizes, step, seen, {token: called(token, other) for token, other in read.items()})
 
 
 def cases(model: Transformer, data: TrainingData) -> list[Case]:
