@@ -20,15 +20,14 @@ from abcnb.proof import windows as of_windows
 from abcnb.proof.anywhere import called, loosened, with_read
 from abcnb.proof.certificate import Layers, certify, lead
 from abcnb.proof.inputs import batch_with, inputs_with
+from abcnb.proof.places import OUTPUT, number_of, short_of
 from abcnb.proof.pruning import prune
 from abcnb.proof.windows import (
     NOTHING,
-    OUTPUT,
     arranged,
     arrangements,
     heads_by_line,
     nodes,
-    number_of,
     windows_of,
 )
 from abcnb.study import certificates, results
@@ -521,7 +520,9 @@ def test_what_no_window_decides_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="one line a head"):
         certify(plain, data)
     run = load_run(MODELS / "cee80470e6d0")
-    with pytest.raises(ValueError, match="lines in the first layer alone, as with look_once=True, got them in others"):
+    with pytest.raises(
+        ValueError, match="lines in the first layer alone, as with look_once=True, got them in others"
+    ):
         certify(run.model(), run.experiment.data())
     positions = pipeline.new_model(
         data.task, replace(pipeline.model_with_lines(data), position="sinusoidal"), 0, pipeline.lines_by_hand(data)
@@ -607,4 +608,4 @@ def test_a_machine_that_never_settles_is_refused():
         machine = Machine(2, (0,), (0, 1), lambda state, a: (a, 1 - state))
 
     with pytest.raises(ValueError, match="do not depend on how many places"):
-        of_windows.short_of(number_of(Alternating()))
+        short_of(number_of(Alternating()))

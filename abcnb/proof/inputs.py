@@ -6,7 +6,8 @@ import torch
 
 from abcnb.model.transformer import Transformer
 from abcnb.proof import windows as seen
-from abcnb.proof.windows import DIGIT, Met, Windows, count_of, ends_of, may_be_last, number_of, ways_of
+from abcnb.proof.places import DIGIT, ends_of, may_be_last, number_of, ways_of
+from abcnb.proof.windows import Met, Windows, count_of
 from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Batch, Task
 from abcnb.tasks.training_data import TrainingData

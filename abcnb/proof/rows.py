@@ -19,15 +19,13 @@ from abcnb.lines.line import Line
 from abcnb.model.transformer import Transformer
 from abcnb.proof.anywhere import Anything, Loose, all_read, anywhere, called, loosened
 from abcnb.proof.lists import KNOWN
+from abcnb.proof.places import DIGIT, OUTPUT, Number, short_of
 from abcnb.proof.windows import (
     CONSTANT,
-    DIGIT,
     FOLLOWED,
-    OUTPUT,
     Arrangement,
     Case,
     Node,
-    Number,
     Token,
     Windows,
     arranged,
@@ -36,7 +34,6 @@ from abcnb.proof.windows import (
     lined_layers,
     nodes,
     of_all_widths,
-    short_of,
     windows_of,
 )
 from abcnb.tasks.arithmetic import carrying, running, times_a_digit

@@ -20,11 +20,22 @@ from abcnb.lines.coordinates import Stream
 from abcnb.lines.line import Line
 from abcnb.model.layers import Attention, OpenTokens
 from abcnb.model.transformer import Transformer
-from abcnb.tasks.task import Batch, Machine, Task
+from abcnb.proof.places import (
+    DIGIT,
+    OUTPUT,
+    Number,
+    ends_of,
+    leads_on,
+    may_be_last,
+    number_of,
+    short_of,
+    ways_of,
+)
+from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import END_ID
 from abcnb.tasks.training_data import TrainingData
 
-OUTPUT, CONSTANT, DIGIT = "digits", "=", "b"
+CONSTANT = "="
 NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 MOST_WINDOWS = 50_000_000
 FEW = 1_000_000  # windows that are cheap to compare with one another
@@ -34,7 +45,6 @@ FOLLOWED = {
     "place",
     "first-place",
 }  # what keeps its distance from the step's place, or from an end
-LATEST = 100  # places after which a machine must have settled
 SETTLED = 12  # widths in a row without a new arrangement, after which none is expected
 
 # A name and a place, of an operand or the output; `DIGIT` and −1; or of a structural token `CONSTANT` and its id.
@@ -43,31 +53,6 @@ Windows = dict[Token, torch.Tensor]  # the digit at each token, each [windows]; 
 # Steps that are the same function of the same windows: their node, the token that they write, what makes the windows,
 # and what makes, of some windows, whole inputs that show them or others: batches, each with the step and its windows.
 Case = tuple["Node", Token, Callable[[], Windows], Callable[[Windows], list[tuple[Batch, int, Windows]]]]
-
-
-class Number(NamedTuple):
-    """What is written place by place: the output of a task, or a row of one.
-
-    Attributes:
-        names: of the digits at a place, those that the machine reads and `OUTPUT`.
-        ended: those that are 0 in the last place, of operands that are shorter.
-    """
-
-    base: int
-    machine: Machine
-    names: tuple[str, ...]
-    ended: tuple[str, ...]
-
-
-@cache
-def number_of(task: Task) -> Number:
-    """The output of a task, whose operands are as long as it; refused where its machine is that of another label."""
-    steps, kinds = task.machine, type(task).__mro__
-    label, machine = (next(kind for kind in kinds if name in vars(kind)) for name in ("label", "machine"))
-    if not issubclass(machine, label):
-        raise ValueError(f"expected a machine for the label of {task.name!r}, got the one of {machine.name!r}")
-    read = ("a", DIGIT)[: task.operands - task.second_is_digit]
-    return Number(task.base, steps, (*read, OUTPUT), read * (task.spare > 0))
 
 
 @dataclass(frozen=True)
@@ -153,7 +138,7 @@ class Arrangement:
         if len({*kinds}) > 1 or (other.skipped[-1] and not self.skipped[-1]):
             return False
         *between, (mine, theirs) = zip(self.skipped, other.skipped, strict=True)
-        extra = [_leads(self.number, n) & ~_leads(self.number, m) for m, n in between]
+        extra = [leads_on(self.number, n) & ~leads_on(self.number, m) for m, n in between]
         extra[:1] = [part[list(self.number.machine.starts)] for part in extra[:1]]
         ends = ends_of(self.number, theirs) & ~ends_of(self.number, mine)
         return not any(part.any() for part in (*extra, ends))
@@ -307,54 +292,6 @@ def tokens_of(model: Transformer, data: TrainingData, width: int) -> list[Token]
     if data.task.second_is_digit:
         tokens[stream.segment(DIGIT).start] = (DIGIT, -1)
     return tokens
-
-
-@cache
-def ways_of(number: Number) -> torch.Tensor:
-    """Every way through a place: [ways, 2 + names], the state, the digits, the next state."""
-    axes = [torch.arange(number.machine.states)] + [torch.arange(number.base)] * (len(number.names) - 1)
-    before = [axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")]
-    return torch.stack([*before, *number.machine.step(*before)], 1)
-
-
-def may_be_last(number: Number) -> torch.Tensor:
-    """[ways], those through the last place, where shorter operands have a 0."""
-    return (ways_of(number)[:, [1 + number.names.index(name) for name in number.ended]] == 0).all(1)
-
-
-def _reached(ways: torch.Tensor, good: torch.Tensor) -> torch.Tensor:
-    """[states, …], whether a way leads from each to a state that is good, [states, …]."""
-    reached = torch.zeros(good.shape, dtype=torch.long)
-    return reached.index_add(0, ways[:, 0], good[ways[:, -1]].long()) > 0
-
-
-@cache
-def _leads(number: Number, places: int) -> torch.Tensor:
-    """[states, states], whether one can follow another after so many places, the last not among them."""
-    if not places:
-        return torch.eye(number.machine.states) > 0
-    return _reached(ways_of(number), _leads(number, places - 1))
-
-
-def ends_of(number: Number, places: int) -> torch.Tensor:
-    """[states], whether an input can end so many places after one."""
-    if places > 1:
-        return _reached(ways_of(number), ends_of(number, places - 1))
-    good = torch.isin(torch.arange(number.machine.states), torch.tensor(number.machine.ends))
-    return _reached(ways_of(number)[may_be_last(number)], good) if places else good
-
-
-@cache
-def short_of(number: Number) -> int:
-    """How many places that nothing reads are as good as more: the machine can be in the same states after them.
-
-    Raises:
-        ValueError: it never is, as where every second place is another.
-    """
-    for count in range(LATEST):
-        if torch.equal(_leads(number, count), _leads(number, count + 1)):
-            return count + bool(number.ended)
-    raise ValueError(f"expected states that do not depend on how many places were before, got {number.machine}")
 
 
 def windows_of(arrangement: Arrangement) -> Windows:

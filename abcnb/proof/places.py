@@ -1,0 +1,84 @@
+"""Numbers that are written place by place, and every way through their places, as the task's machine has it."""
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from abcnb.tasks.task import Machine, Task
+
+OUTPUT, DIGIT = "digits", "b"  # names of the digits that are written, and of an operand that is a digit
+LATEST = 100  # places after which a machine must have settled
+
+
+class Number(NamedTuple):
+    """What is written place by place: the output of a task, or a row of one.
+
+    Attributes:
+        names: of the digits at a place, those that the machine reads and `OUTPUT`.
+        ended: those that are 0 in the last place, of operands that are shorter.
+    """
+
+    base: int
+    machine: Machine
+    names: tuple[str, ...]
+    ended: tuple[str, ...]
+
+
+@cache
+def number_of(task: Task) -> Number:
+    """The output of a task, whose operands are as long as it; refused where its machine is that of another label."""
+    steps, kinds = task.machine, type(task).__mro__
+    label, machine = (next(kind for kind in kinds if name in vars(kind)) for name in ("label", "machine"))
+    if not issubclass(machine, label):
+        raise ValueError(f"expected a machine for the label of {task.name!r}, got the one of {machine.name!r}")
+    read = ("a", DIGIT)[: task.operands - task.second_is_digit]
+    return Number(task.base, steps, (*read, OUTPUT), read * (task.spare > 0))
+
+
+@cache
+def ways_of(number: Number) -> torch.Tensor:
+    """Every way through a place: [ways, 2 + names], the state, the digits, the next state."""
+    axes = [torch.arange(number.machine.states)] + [torch.arange(number.base)] * (len(number.names) - 1)
+    before = [axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")]
+    return torch.stack([*before, *number.machine.step(*before)], 1)
+
+
+def may_be_last(number: Number) -> torch.Tensor:
+    """[ways], those through the last place, where shorter operands have a 0."""
+    return (ways_of(number)[:, [1 + number.names.index(name) for name in number.ended]] == 0).all(1)
+
+
+def _reached(ways: torch.Tensor, good: torch.Tensor) -> torch.Tensor:
+    """[states, …], whether a way leads from each to a state that is good, [states, …]."""
+    reached = torch.zeros(good.shape, dtype=torch.long)
+    return reached.index_add(0, ways[:, 0], good[ways[:, -1]].long()) > 0
+
+
+@cache
+def leads_on(number: Number, places: int) -> torch.Tensor:
+    """[states, states], whether one can follow another after so many places, the last not among them."""
+    if not places:
+        return torch.eye(number.machine.states) > 0
+    return _reached(ways_of(number), leads_on(number, places - 1))
+
+
+def ends_of(number: Number, places: int) -> torch.Tensor:
+    """[states], whether an input can end so many places after one."""
+    if places > 1:
+        return _reached(ways_of(number), ends_of(number, places - 1))
+    good = torch.isin(torch.arange(number.machine.states), torch.tensor(number.machine.ends))
+    return _reached(ways_of(number)[may_be_last(number)], good) if places else good
+
+
+@cache
+def short_of(number: Number) -> int:
+    """How many places that nothing reads are as good as more: the machine can be in the same states after them.
+
+    Raises:
+        ValueError: it never is, as where every second place is another.
+    """
+    for count in range(LATEST):
+        if torch.equal(leads_on(number, count), leads_on(number, count + 1)):
+            return count + bool(number.ended)
+    raise ValueError(f"expected states that do not depend on how many places were before, got {number.machine}")
