@@ -86,6 +86,8 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
     # No subclass, whose rows may be others.
     found = IN_ROWS.get(type(data.task), inputs).cases(model, data)
+    for _, _, windows_of, _ in found:
+        windows_of()  # too many are refused before any is run
     leads, rounding = [], 0.0
     for n, (node, right, windows_of, shown_by) in enumerate(found, 1):
         windows = windows_of()
