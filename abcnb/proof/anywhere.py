@@ -51,7 +51,7 @@ def leads_to(line: Line, stream: Stream, every: list[Node], name: Token) -> list
 
 
 def called(name: Token, read: Node) -> Node:
-    """What a head reads, called so if it is a digit."""
+    """What a head reads, renamed unless it is structural."""
     return read if read.reads[0][0] == CONSTANT else Node((name,), kind=read.kind)
 
 

@@ -39,7 +39,7 @@ class Certificate:
     Attributes:
         leads: of the right logit over every other, [windows]; where the model is wrong, up to the kind that shows it.
         rounding: the largest difference between logits of one window that were computed in different ways.
-        wrong: an input on which the model is wrong, as its source is written; empty where there is none.
+        wrong: an input on which the model is wrong, as its source is written; empty where none was found.
     """
 
     leads: torch.Tensor
@@ -74,7 +74,7 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
 
     Args:
         model: its heads have one line each, and it has no positions; it is put in evaluation mode.
-        data: what it was trained on, of a task that is made place by place (`Task.machine`), or of nested lists.
+        data: what it was trained on, of a task that is made place by place (`Task.machine`), or one in rows.
         progress: show a bar.
 
     Raises:

@@ -35,7 +35,7 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import DIGITS, END_ID, IDS, encode
 from abcnb.tasks.training_data import TrainingData
 
-OPERATOR, DIGIT = "operator", "digit"  # tokens that may be any, each with its number in the input and output
+OPERATOR, ANY_DIGIT = "operator", "digit"  # tokens that may be any, each with its number in the input and output
 OF_A_LIST = ("operators", "items", "values")
 KNOWN = encode(DIGITS + OPERATORS)  # token ids, by what windows hold
 PAIR = (FEWEST, *(0,) * FEWEST)  # the smallest list
@@ -89,9 +89,9 @@ def tree_of(shape: tuple[int, ...], task: NestedLists) -> Tree:
     tokens = [(CONSTANT, number) for number in torch.cat([batch.source, batch.target[:, :-1]], 1)[0].tolist()]
     rights, lists, closed = [], [], []
     for opens, items, _ in outline(shape):
-        seen = tuple((DIGIT, item) if item >= 0 else closed[-1 - item].values[-1] for item in items)
+        seen = tuple((ANY_DIGIT, item) if item >= 0 else closed[-1 - item].values[-1] for item in items)
         written = batch.stream.prompt + len(rights)
-        values = (seen[0], *((DIGIT, written + place) for place in range(1, len(items))))
+        values = (seen[0], *((ANY_DIGIT, written + place) for place in range(1, len(items))))
         closed.append(List((OPERATOR, opens + 1), seen, values))
         for token in (closed[-1].operator, *(token for token, item in zip(seen, items, strict=True) if item >= 0)):
             tokens[token[1]] = token
@@ -132,7 +132,7 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
                 if read:
                     found.setdefault(case_of(tree, step, other)[0], ())
     return [
-        (*case[:2], partial(windows_of, *case, task), partial(inputs, task, case[2], seen))
+        (*case[:2], partial(windows_of, *case, task), partial(shown, task, case[2], seen))
         for case, seen in found.items()
     ]
 
@@ -177,12 +177,12 @@ def windows_of(node: Node, right: Token, leaves: tuple[Token, ...], parts: tuple
         pair = [KNOWN[digits[token]] for token in (operator, before, item)]
         opens, closes = (torch.full_like(pair[0], IDS[bracket]) for bracket in "[]")
         digits[value] = task.label(torch.stack([opens, *pair, closes], 1))[:, 0]
-    shown = [digits[token] for token in {*node.tokens, right} if token in digits]
-    some, _ = different(shown, len(digits[leaves[0]]))
+    seen = [digits[token] for token in {*node.tokens, right} if token in digits]
+    some, _ = different(seen, len(digits[leaves[0]]))
     return {token: values[some].to(torch.uint8) for token, values in digits.items()}
 
 
-def inputs(
+def shown(
     task: NestedLists, leaves: tuple[Token, ...], met: tuple[Seen, ...], windows: Windows
 ) -> list[tuple[Batch, int, Windows]]:
     """Whole inputs of both trees in which a step has these windows; random where no window says what."""

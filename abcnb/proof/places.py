@@ -28,12 +28,12 @@ class Number(NamedTuple):
 @cache
 def number_of(task: Task) -> Number:
     """The output of a task, whose operands are as long as it; refused where its machine is that of another label."""
-    steps, kinds = task.machine, type(task).__mro__
-    label, machine = (next(kind for kind in kinds if name in vars(kind)) for name in ("label", "machine"))
-    if not issubclass(machine, label):
-        raise ValueError(f"expected a machine for the label of {task.name!r}, got the one of {machine.name!r}")
+    machine, kinds = task.machine, type(task).__mro__
+    of_label, of_machine = (next(kind for kind in kinds if name in vars(kind)) for name in ("label", "machine"))
+    if not issubclass(of_machine, of_label):
+        raise ValueError(f"expected a machine for the label of {task.name!r}, got the one of {of_machine.name!r}")
     read = ("a", DIGIT)[: task.operands - task.second_is_digit]
-    return Number(task.base, steps, (*read, OUTPUT), read * (task.spare > 0))
+    return Number(task.base, machine, (*read, OUTPUT), read * (task.spare > 0))
 
 
 @cache
@@ -76,7 +76,7 @@ def short_of(number: Number) -> int:
     """How many places that nothing reads are as good as more: the machine can be in the same states after them.
 
     Raises:
-        ValueError: it never is, as where every second place is another.
+        ValueError: not within `LATEST` places, as where every second place is another.
     """
     for count in range(LATEST):
         if torch.equal(leads_on(number, count), leads_on(number, count + 1)):

@@ -38,15 +38,14 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0) -> Transformer:
         seed: of the inputs.
 
     Raises:
-        ValueError: data of another task, or another model.
+        ValueError: data of another task, or a model with positions or several lines to a head.
     """
     check_data(data, model)
     check_certifiable(model)
     batches = short_inputs(data, generator_for("pruning", seed))
     leads, averages = _observed(model, batches)
-    least, costs = min(SHARE * leads.min(), leads.min()), {}
-    for heads in heads_by_line(model):
-        costs[heads] = -float(_observed(without(model, heads, averages), batches)[0].mean())
+    least = min(SHARE * leads.min(), leads.min())
+    costs = {h: -float(_observed(without(model, h, averages), batches)[0].mean()) for h in heads_by_line(model)}
     for heads in sorted(costs, key=costs.get):
         tried = without(model, heads, averages)
         leads, changed = _observed(tried, batches)

@@ -70,7 +70,7 @@ def numbers_of(task: RowTask) -> dict[tuple[str, bool], Number]:
 
 
 def names_in(stream: Stream, name: str, row: int, terms: bool) -> dict[int, Token]:
-    """What the digits of an input are to the steps of a row, by the number of their token; that of others is `FREE`."""
+    """What digits of an input are to the steps of a row, by the number of their token; others are left out."""
     moved, found = 0 if terms else 1, {}
     if terms:
         top = stream.segment("terms")
@@ -118,7 +118,7 @@ def steps_of(
     numbers = numbers_of(task)
     batch = task.batch(drawn(task, sizes, 1, torch.Generator()))
     stream, tokens = batch.stream, tokens_of(batch)
-    kinds, rows, places = stream.steps_at(torch.arange(len(stream))[stream.prompt - 1 :])
+    kinds, rows, places = stream.kind, stream.row, stream.place
     by_row = cache(lambda name, row: names_in(stream, name, row, task.has_terms))
     for step, node in enumerate(nodes(model, stream, tokens)):
         kind, row, last = stream.kinds[kinds[step]], int(rows[step]), step == stream.rows - 1
@@ -132,7 +132,7 @@ def steps_of(
         known = {token: number for number, token in names.items()}
         known |= {token: -2 - other.reads[0][1] for token, other in read.items() if other.reads[0][0] == FREE}
         seen = {}
-        for token, rank in (token for token in (*one.node.tokens, one.right) if token[0] != CONSTANT):
+        for token, rank in (*one.node.tokens, *[one.right] * (one.place >= 0)):
             if token == FREE or (token, met[rank]) in known:  # others stand for structural tokens
                 seen[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
         yield one, Seen(sizes, step, seen, {token: called(token, other) for token, other in read.items()})
@@ -170,7 +170,7 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
 
 
 def drawn(task: RowTask, sizes: tuple[int, ...], count: int, generator: torch.Generator) -> Operands:
-    """Operands of so many digits, half of which are 0 or the largest."""
+    """Operands of so many digits, more than half of which are 0 or the largest."""
     operands = []
     for digits in sizes:
         picked, ends = torch.rand(2, count, digits, generator=generator)

@@ -45,7 +45,7 @@ FOLLOWED = {
     "place",
     "first-place",
 }  # what keeps its distance from the step's place, or from an end
-SETTLED = 12  # widths in a row without a new arrangement, after which none is expected
+SETTLED = 12  # widths in a row that bring no new arrangement
 
 # A name and a place, of an operand or the output; `DIGIT` and −1; or of a structural token `CONSTANT` and its id.
 Token = tuple[str, int]
@@ -193,12 +193,12 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
 def of_all_widths(
     steps: Callable[[int], Iterable[tuple[Arrangement, Any]]], model: Transformer, short: int, width: int
 ) -> dict[Arrangement, list]:
-    """What no other covers among the arrangements of steps of all widths above one, with where each was met first and
-    last; `short` places that nothing reads are as good as more.
+    """What no other covers among the arrangements of steps of all widths above `width`, with where each was met first
+    and last; `short` places that nothing reads are as good as more.
 
     Every place that a step reads is at a fixed distance from its own place, from an end of the number, or from the
-    place as far from the other end. So nothing new comes once a width has room for all groups apart; `SETTLED` widths
-    more are tried all the same.
+    place as far from the other end. So nothing new comes once a width has room for all groups apart, and none ends
+    the search before `SETTLED` in a row have brought nothing.
     """
     lines = [line for heads in heads_by_line(model) for line in heads.lines]
     farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
