@@ -103,12 +103,13 @@ def tokens_of(batch: Batch) -> list[Token]:
 def anything(model: Transformer, task: RowTask, size: int = 3) -> tuple[Loose, Anything]:
     """The heads whose lines keep no fixed distance, and what they may read: three rows and places have all tokens."""
     small = task.batch(drawn(task, task.size(size, size), 1, torch.Generator()))
+    return anywhere(model, small.stream, tokens_of(small), lambda line: is_fixed(line, small.stream))
 
-    def is_fixed(line: Line) -> bool:
-        counters = small.stream.segment(line.segment).counters
-        return all(follows in FIXED[of] for of, follows in zip(counters, line.follows, strict=True))
 
-    return anywhere(model, small.stream, tokens_of(small), is_fixed)
+def is_fixed(line: Line, stream: Stream) -> bool:
+    """Whether a line keeps a fixed distance from a step, or from an end, in rows and in places."""
+    counters = stream.segment(line.segment).counters
+    return all(follows in FIXED[of] for of, follows in zip(counters, line.follows, strict=True))
 
 
 def steps_of(
@@ -147,7 +148,8 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     task, farthest = data.task, 1  # what a row is made of stands in the row before
     if lined_layers(model) - {0}:
         raise ValueError("expected lines in the first layer alone, as with look_once=True, got them in others")
-    for line in (line for heads in heads_by_line(model) for line in heads.lines):
+    lines = (line for heads in heads_by_line(model) for line in heads.lines)
+    for line in filter(lambda line: is_fixed(line, data.stream), lines):
         counters = data.stream.segment(line.segment).counters
         for counter, offset in zip(counters, line.offset, strict=True):
             farthest = max(farthest, abs(offset)) if counter == "row" else farthest
