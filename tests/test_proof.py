@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from abcnb.lines.biases import Biases
 from abcnb.lines.line import Line, LineBias, dealt, in_first_layer
 from abcnb.proof import lists, rows
 from abcnb.proof import windows as of_windows
-from abcnb.proof.anywhere import called, loosened, with_read
+from abcnb.proof.anywhere import anywhere, called, loosened, with_read
 from abcnb.proof.certificate import Layers, certify, lead
 from abcnb.proof.inputs import batch_with, inputs_with
 from abcnb.proof.places import OUTPUT, number_of, short_of
@@ -418,10 +419,13 @@ def test_lines_in_the_second_layer_alone_are_refused():
 @pytest.mark.parametrize("name", ["multiplication", "many-addition"])
 def test_a_small_input_has_every_kind_of_token_that_a_line_may_open(name):
     model, data = with_rows(name, 2, UNFIXED[name])
-    found = [
-        {token: set(reads) for token, reads in rows.anything(model, data.task, size)[1].items()} for size in (3, 6)
-    ]
-    assert found[0] == found[1] and found[0]
+    batch = data.task.batch(rows.drawn(data.task, data.task.size(6, 6), 1, torch.Generator()))
+    is_fixed = partial(rows.is_fixed, stream=batch.stream)
+    _, larger = anywhere(model, batch.stream, rows.tokens_of(batch), is_fixed)
+    small = rows.anything(model, data.task)[1]
+    assert small and {token: set(reads) for token, reads in small.items()} == {
+        t: set(r) for t, r in larger.items()
+    }
 
 
 def test_the_windows_of_rows_are_counted_by_hand():

@@ -17,10 +17,9 @@ from abcnb.lines.line import START_TOKEN, Line
 from abcnb.model.transformer import Transformer
 from abcnb.proof.windows import CONSTANT, Node, Token, heads_by_line, leaves
 
-Loose = dict[
-    str, dict[int, Token]
-]  # by the kind of step, the heads that may read any token, and what stands for it
-Anything = dict[Token, list[Node]]  # what such a token may be
+# By the kind of step, the heads that may read any token, and what stands for it; and what that may be.
+Loose = dict[str, dict[int, Token]]
+Anything = dict[Token, list[Node]]
 
 
 def anywhere(

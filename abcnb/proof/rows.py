@@ -100,9 +100,9 @@ def tokens_of(batch: Batch) -> list[Token]:
     return tokens
 
 
-def anything(model: Transformer, task: RowTask, size: int = 3) -> tuple[Loose, Anything]:
+def anything(model: Transformer, task: RowTask) -> tuple[Loose, Anything]:
     """The heads whose lines keep no fixed distance, and what they may read: three rows and places have all tokens."""
-    small = task.batch(drawn(task, task.size(size, size), 1, torch.Generator()))
+    small = task.batch(drawn(task, task.size(3, 3), 1, torch.Generator()))
     return anywhere(model, small.stream, tokens_of(small), lambda line: is_fixed(line, small.stream))
 
 

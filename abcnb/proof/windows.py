@@ -39,12 +39,8 @@ CONSTANT = "="
 NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 MOST_WINDOWS = 50_000_000
 FEW = 1_000_000  # windows that are cheap to compare with one another
-FOLLOWED = {
-    "none",
-    "first",
-    "place",
-    "first-place",
-}  # what keeps its distance from the step's place, or from an end
+# What a coordinate follows that keeps its distance from the step's place, or from an end.
+FOLLOWED = {"none", "first", "place", "first-place"}
 SETTLED = 12  # widths in a row that bring no new arrangement
 
 # A name and a place, of an operand or the output; `DIGIT` and −1; or of a structural token `CONSTANT` and its id.
@@ -233,12 +229,8 @@ def arranged(
     ranks = {place: n if place >= 0 else n - len(met) for n, place in enumerate(met)}
     skipped = (after - before - 1 for before, after in zip([-1, *read], [*read, width], strict=True))
     short = short_of(number)
-    kind = node.renamed(
-        {
-            token: (name, ranks[place]) if name != CONSTANT else (name, place)
-            for token, (name, place) in called.items()
-        }
-    )
+    ranked = {token: (name, ranks[place]) for token, (name, place) in called.items() if name != CONSTANT}
+    kind = node.renamed(called | ranked)
     place = ranks[step] if step < width else -1
     return Arrangement(kind, place, tuple(min(n, short) for n in skipped), number, end), met
 
