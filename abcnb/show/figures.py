@@ -12,6 +12,7 @@ import seaborn as sns
 import torch
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -169,9 +170,11 @@ def number_lengths(table: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-def _draw_cells(axis: Axes, table: pd.DataFrame, most: float, **options) -> None:
-    """The cells of a table, coloured from 0 to `most`; options as of `seaborn.heatmap`."""
-    sns.heatmap(table, vmin=0, vmax=most, cmap=style.COLOURMAP, linewidths=1, ax=axis, **options)
+def _draw_percents(axis: Axes, table: pd.DataFrame, **options) -> None:
+    """The cells of a table of percents, written out; options as of `seaborn.heatmap`."""
+    sns.heatmap(
+        table, vmin=0, vmax=100, cmap=style.COLOURMAP, linewidths=1, ax=axis, annot=True, fmt=".4g", **options
+    )
     axis.tick_params(rotation=0, length=0)
 
 
@@ -186,7 +189,7 @@ def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figur
     side = 0.72 * max(table.shape)
     figure, axis = plt.subplots(figsize=(side + 1.6, side + 0.4), layout="constrained")
     bar = {"cbar_kws": {"label": "exact match (%)"}}
-    _draw_cells(axis, table, 100, annot=True, fmt=".4g", annot_kws={"fontsize": 9}, **bar)
+    _draw_percents(axis, table, annot_kws={"fontsize": 9}, **bar)
     inside = [int((sizes <= trained).sum()) for sizes in (table.columns, table.index)]
     axis.add_patch(Rectangle((0, 0), *inside, fill=False, color=style.KEPT, linewidth=3, clip_on=False))
     axis.set_title(title)
@@ -203,7 +206,7 @@ def exact_match_by_task(table: pd.DataFrame, title: str) -> Figure:
     figure, axes = style.row_of_axes(methods, 3.2, 0.9 + 0.3 * len(tasks), 3.4, sharey=True)
     for method, axis in axes.items():
         mine = table[table["method"] == method].pivot_table(index="task", columns="length", values="exact_match")
-        _draw_cells(axis, mine.reindex(tasks), 100, annot=True, fmt=".4g", annot_kws={"fontsize": 8}, cbar=False)
+        _draw_percents(axis, mine.reindex(tasks), annot_kws={"fontsize": 8}, cbar=False)
         axis.set(xlabel="length", ylabel="")
     return style.finish(figure, title)
 
@@ -331,6 +334,21 @@ def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
 # Maps: attention weights, biases and what source columns are.
 
 
+def _draw_map(
+    axis: Axes, values: np.ndarray, rows: Mapping[int, object], columns: Mapping[int, object], **options
+) -> QuadMesh:
+    """A heat map with labels at some rows and columns; options as of `pcolormesh`. What is not finite is left out.
+
+    Not seaborn's, which draws the whole figure anew for each map.
+    """
+    mesh = axis.pcolormesh(np.ma.masked_invalid(values), cmap=style.COLOURMAP, **options)
+    axis.set_xticks([column + 0.5 for column in columns], columns.values())
+    axis.set_yticks([row + 0.5 for row in rows], rows.values())
+    axis.spines[:].set_visible(False)
+    axis.invert_yaxis()
+    return mesh
+
+
 def _maps(
     matrices: dict[str, torch.Tensor],
     title: str,
@@ -350,13 +368,11 @@ def _maps(
         axis.set_facecolor(style.CLOSED)
         values, (rows, columns) = matrices[name].numpy(), matrices[name].shape
         labelled = source and columns <= MOST_LABELLED
-        ticks = {
-            "xticklabels": list(source) if labelled else max(1, columns // 6),
-            "yticklabels": max(1, rows // 8),
-        }
-        bars = {"cbar": bool(bar) and (not limits or name == list(matrices)[-1]), "cbar_kws": {"label": bar}}
-        sns.heatmap(values, mask=~np.isfinite(values), cmap=style.COLOURMAP, ax=axis, **ticks, **bars, **limits)
-        axis.tick_params(rotation=0)
+        some = {column: column for column in range(0, columns, max(1, columns // 6))}
+        down = {row: row for row in range(0, rows, max(1, rows // 8))}
+        mesh = _draw_map(axis, values, down, dict(enumerate(source)) if labelled else some, **limits)
+        if bar and (not limits or name == list(matrices)[-1]):
+            figure.colorbar(mesh, ax=axis, label=bar).outline.set_visible(False)
         if labelled:
             axis.tick_params("x", labelsize=7 if columns <= 20 else 6)
         axis.set(xlabel=columns_are, ylabel="token" if columns_are == "token" else "output step")
@@ -433,9 +449,12 @@ def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
     height = 0.32 * max(len(table) for table in panels.values()) + 1.4
     figure, axes = style.row_of_axes(panels, 0.32 * sum(widths) / len(widths), height, width_ratios=widths)
     for name, axis in axes.items():
-        bar = {"cbar": name == list(panels)[-1], "cbar_kws": {"label": "weight", "shrink": 0.8}}
-        _draw_cells(axis, panels[name], 1, square=True, **bar)
-        axis.set_facecolor(style.CLOSED)
+        table = panels[name]
+        labels = dict(enumerate(table.index)), dict(enumerate(table.columns))
+        mesh = _draw_map(axis, table.to_numpy(), *labels, vmin=0, vmax=1, edgecolors="white", linewidth=1)
+        axis.set(aspect="equal", xlabel=table.columns.name, ylabel=table.index.name, facecolor=style.CLOSED)
+        axis.tick_params(length=0)
+    figure.colorbar(mesh, ax=axis, label="weight", shrink=0.8).outline.set_visible(False)
     return style.finish(figure, title)
 
 
