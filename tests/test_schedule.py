@@ -112,7 +112,7 @@ def test_a_finished_sweep_is_not_repeated(serial):
 
 @pytest.mark.parametrize("engine", [pytest.param("local", marks=pytest.mark.slow), "ray"])
 def test_a_killed_worker_is_replaced_and_all_runs_finish(engine, serial, tmp_path):
-    """Two workers, four runs, one worker killed in the middle of a training: the CSV equals the serial one."""
+    """Two workers, one killed in the middle of a training: the CSV equals the serial one."""
     if engine == "ray":
         pytest.importorskip("ray")
     command = sweep_command(tmp_path, FOUR, "--engine", engine, "--workers", "2")

@@ -148,12 +148,13 @@ class Store:
         """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
         rows = self._stored("accuracy.csv", experiment)
         rows = [] if rows is None else rows[rows["test_set"] == test_set].itertuples()
-        known, found = {row.length: results.score_of(row) for row in rows}, []
+        known, found, run = {row.length: results.score_of(row) for row in rows}, [], None
         for length in lengths:
             score = known.get(length)
             if score is None or score.samples != sample_count(experiment.get_task(), length, samples, test_set):
                 where, fresh = pick_device(self.device), not self.reports
-                score = self.run(experiment).evaluate(length, samples, test_set, where, fresh)
+                run = run or self.run(experiment)  # which reads all its weights
+                score = run.evaluate(length, samples, test_set, where, fresh)
             found.append(score)
         self._say({score.code for score in found})
         return found
