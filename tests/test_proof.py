@@ -382,7 +382,7 @@ BY_HAND_IN_ROWS = [("multiplication", None), ("many-addition", None)]
 def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name, lines):
     model, data = with_rows(name, 2, lines)
     task, draw = data.task, torch.Generator().manual_seed(0)
-    listed = {}
+    listed, loose = {}, rows.anything(model, task)[0]
     for _, _, windows, _ in rows.cases(model, data):
         kind, every = windows.args[0], windows()
         seen = [every[token] for token in sorted({*kind.node.tokens, kind.right}) if token in every]
@@ -393,15 +393,19 @@ def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name
         batch = task.batch(rows.drawn(task, sizes, 16, draw))
         with torch.no_grad():
             logits = model(batch)
-        whole = torch.cat([batch.source, batch.target], 1)
-        for step, (kind, seen) in enumerate(rows.steps_of(model, task, sizes, rows.anything(model, task)[0])):
+        whole, alike = torch.cat([batch.source, batch.target], 1), {}
+        for step, (kind, seen) in enumerate(rows.steps_of(model, task, sizes, loose)):
             shown = {token: whole[:, number] for token, number in sorted(seen.numbers.items())}
             mine = set(map(tuple, torch.stack([*shown.values()], 1).tolist())) if shown else {()}
             node = with_read(kind.node, seen.read)
             assert mine <= listed[node, kind.right, kind.number]
+            shown = shown or {NOTHING: torch.zeros(16, dtype=torch.uint8)}
+            alike.setdefault((node, *shown), []).append((*shown.values(), logits[:, step]))
+        for (node, *tokens), of_steps in alike.items():
+            *shown, expected = map(torch.cat, zip(*of_steps, strict=True))
             with torch.no_grad():
-                (again,) = Layers(model).logits(node, shown or {NOTHING: torch.zeros(16, dtype=torch.uint8)})
-            torch.testing.assert_close(again, logits[:, step], atol=1e-4, rtol=1e-4)
+                (again,) = Layers(model).logits(node, dict(zip(tokens, shown, strict=True)))
+            torch.testing.assert_close(again, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_lines_in_the_second_layer_alone_are_refused():

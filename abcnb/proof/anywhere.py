@@ -7,7 +7,6 @@ ask too much of a model, never too little. Lines must be in the first layer alon
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import product
 
 import torch
@@ -15,7 +14,7 @@ import torch
 from abcnb.lines.coordinates import Stream
 from abcnb.lines.line import START_TOKEN, Line
 from abcnb.model.transformer import Transformer
-from abcnb.proof.windows import CONSTANT, Node, Token, heads_by_line, leaves
+from abcnb.proof.windows import CONSTANT, Node, Token, heads_by_line, leaves, node_of
 
 # By the kind of step, the heads that may read any token, and what stands for it; and what that may be.
 Loose = dict[str, dict[int, Token]]
@@ -51,16 +50,16 @@ def leads_to(line: Line, stream: Stream, every: list[Node], name: Token) -> list
 
 def called(name: Token, read: Node) -> Node:
     """What a head reads, renamed unless it is structural."""
-    return read if read.reads[0][0] == CONSTANT else Node((name,), kind=read.kind)
+    return read if read.reads[0][0] == CONSTANT else node_of((name,), kind=read.kind)
 
 
 def loosened(node: Node, heads: dict[int, Token]) -> tuple[Node, dict[Token, Node]]:
     """A node in whose first layer tokens stand for what heads read, and what they read."""
     if node.own.own:
         own, read = loosened(node.own, heads)
-        return replace(node, own=own), read
-    selves = (Node((heads[n],)) if n in heads else other for n, other in enumerate(node.selves))
-    return replace(node, selves=tuple(selves)), {token: node.selves[n] for n, token in heads.items()}
+        return node_of(node.reads, own, node.selves), read
+    selves = (node_of((heads[n],)) if n in heads else other for n, other in enumerate(node.selves))
+    return node_of(node.reads, node.own, tuple(selves)), {token: node.selves[n] for n, token in heads.items()}
 
 
 def all_read(node: Node, anything: Anything) -> Iterator[tuple[Node, dict[Token, Node]]]:
@@ -75,4 +74,4 @@ def with_read(node: Node, read: dict[Token, Node]) -> Node:
     """A node with what its heads read in place of the tokens that stood for it."""
     if not node.own:
         return read.get(node.reads[0], node)
-    return replace(node, own=with_read(node.own, read), selves=tuple(with_read(n, read) for n in node.selves))
+    return node_of(node.reads, with_read(node.own, read), tuple(with_read(n, read) for n in node.selves))

@@ -51,9 +51,9 @@ Windows = dict[Token, torch.Tensor]  # the digit at each token, each [windows]; 
 Case = tuple["Node", Token, Callable[[], Windows], Callable[[Windows], list[tuple[Batch, int, Windows]]]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Node:
-    """A hidden state, of a token after some layers.
+    """A hidden state, of a token after some layers; made by `node_of`, which makes each one once.
 
     Attributes:
         reads: the token that each head of cross-attention reads; before the first layer the token itself.
@@ -66,12 +66,6 @@ class Node:
     own: "Node | None" = None
     selves: tuple["Node", ...] = ()
     kind: int = 0
-
-    def __post_init__(self):
-        object.__setattr__(self, "_hash", hash((self.reads, self.own, self.selves, self.kind)))
-
-    def __hash__(self) -> int:  # of a tree, whose parts are looked up over and over
-        return self._hash
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
@@ -88,9 +82,17 @@ class Node:
         @cache
         def of(node: "Node") -> "Node":
             reads = tuple(names.get(token, token) for token in node.reads)
-            return Node(reads, node.own and of(node.own), tuple(map(of, node.selves)), node.kind)
+            return node_of(reads, node.own and of(node.own), tuple(map(of, node.selves)), node.kind)
 
         return of(self)
+
+
+@cache
+def node_of(
+    reads: tuple[Token, ...], own: Node | None = None, selves: tuple[Node, ...] = (), kind: int = 0
+) -> Node:
+    """The node with these parts, always the same object: trees are looked up over and over."""
+    return Node(reads, own, selves, kind)
 
 
 class Heads(NamedTuple):
@@ -240,7 +242,7 @@ def leaves(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node
     rows = torch.arange(len(stream))
     kinds = 1 + stream.steps_at(rows)[0] if model.config.position == "kinds" else 0 * rows
     return [
-        Node((token,), kind=kind)
+        node_of((token,), kind=kind)
         for token, kind in zip(tokens[stream.source : stream.source + len(rows)], kinds.tolist(), strict=True)
     ]
 
@@ -258,7 +260,7 @@ def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]
         if layer == 0:
             return first_nodes[row]
         own, *others = (node(layer - 1, other) for other in (row, *selves[layer - 1][row]))
-        return Node(tuple(tokens[other] for other in crosses[layer - 1][row]), own, tuple(others))
+        return node_of(tuple(tokens[other] for other in crosses[layer - 1][row]), own, tuple(others))
 
     first = stream.prompt - 1 - stream.source
     return [node(len(model.decoder), first + step) for step in range(stream.rows)]
