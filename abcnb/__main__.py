@@ -134,7 +134,7 @@ def fit_command(
     check_lengths(wanted, measured, samples)
     run, where = fit(wanted, runs, device, fresh=fresh), pick_device(device)
     scores = [run.evaluate(length, samples, device=where, fresh=fresh) for length in measured]
-    print(views.score_lines(scores))
+    print(*scores, sep="\n")
     _note({run.code} | {score.code for score in scores})
     print(run.folder)
 
@@ -201,7 +201,7 @@ def evaluate_command(
         names = ("length", "samples", "correct", "exact_match")
         print(*(json.dumps({name: getattr(score, name) for name in names}) for score in scores), sep="\n")
     else:
-        print(views.score_lines(scores))
+        print(*scores, sep="\n")
 
 
 @app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is a text

@@ -1,32 +1,9 @@
-"""Devices by name, and what takes long says so."""
-
-import sys
-import time
+"""Devices by name."""
 
 import pytest
 import torch
 
-from abcnb.machine import devices as machine
 from abcnb.machine.devices import hardware, pick_device
-
-
-@pytest.mark.parametrize(("seconds", "terminal", "told"), [(0.3, True, 1), (0.0, True, 0), (0.3, False, 0)])
-def test_what_takes_long_says_so_on_a_terminal(monkeypatch, capsys, seconds, terminal, told):
-    monkeypatch.setattr(machine, "PATIENCE", 0.1)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    with machine.telling("drawing samples"):
-        time.sleep(seconds)
-    time.sleep(0.2)
-    assert capsys.readouterr().err.count("drawing samples …") == told
-
-
-def test_an_error_stops_the_waiting(monkeypatch, capsys):
-    monkeypatch.setattr(machine, "PATIENCE", 0.1)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with pytest.raises(ValueError, match="wrong"), machine.telling("drawing samples"):
-        raise ValueError("wrong")
-    time.sleep(0.2)
-    assert capsys.readouterr().err == ""
 
 
 def test_pick_device_without_cuda(monkeypatch):

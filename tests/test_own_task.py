@@ -104,7 +104,7 @@ def test_a_trial_shows_lines_and_scores(file, tmp_path, monkeypatch, capsys):
     verdict = trial.attempt(str(file), "smoke", 0, tmp_path / "runs", "cpu")
     assert verdict == "solved: at least 0% at lengths 6, 12, 24, 60"
     told = capsys.readouterr().out
-    assert 0 < told.index("share") < told.index("exact match")
+    assert 0 < told.index("share") < told.index("of 1,000 exact")
 
 
 def test_the_verdicts_of_a_trial():

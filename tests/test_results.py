@@ -13,7 +13,6 @@ from abcnb.study.published import Choice
 from abcnb.study.results import COLUMNS, SCORES, content_of, read, record
 from abcnb.study.settings import settings_of, with_settings
 from abcnb.study.sweep import read_sweep
-from abcnb.study.views import score_lines
 from tests.made_up import made_up
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
@@ -129,11 +128,10 @@ def test_a_hundred_percent_is_shown_only_where_nothing_was_missed(value, text):
     assert percent(value) == text
 
 
-def test_score_lines_show_the_interval():
-    head, line = score_lines([Score(6, 100, 50, 70, 800)]).splitlines()
-    assert head.split()[:5] == ["length", "samples", "correct", "exact", "match"]
-    assert line.split() == ["6", "100", "50", "50.00%", "40.38–", "59.62%", "70", "of", "800"]
-    assert "100%" not in score_lines([Score(6, 10**6, 10**6 - 1, 1, 10**7)])
+def test_a_score_shows_its_interval():
+    told = "6 digits: 50.00% of 100 exact (95% interval 40.38 to 59.62), 70 of 800 digits wrong"
+    assert str(Score(6, 100, 50, 70, 800)) == told
+    assert " 100% " not in str(Score(6, 10**6, 10**6 - 1, 1, 10**7))
 
 
 def test_committed_results_are_in_order(repository):

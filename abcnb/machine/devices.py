@@ -2,12 +2,8 @@
 
 import platform
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from threading import Timer
 
 import psutil
 import torch
@@ -38,21 +34,7 @@ def hardware(device: torch.device) -> str:
 
 
 CPU = torch.device("cpu")
-PATIENCE = 5.0  # seconds
-# A progress bar on a terminal for what takes longer.
-bar = partial(tqdm, delay=PATIENCE, leave=False, disable=None)
-
-
-@contextmanager
-def telling(what: str) -> Iterator[None]:
-    """One line on a terminal where something that cannot be counted takes longer."""
-    timer = Timer(PATIENCE, lambda: sys.stderr.isatty() and tqdm.write(f"{what} …", file=sys.stderr))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+bar = partial(tqdm, delay=5, leave=False, disable=None)  # on a terminal, for what takes longer than five seconds
 
 
 def memory_of(device: torch.device) -> int:

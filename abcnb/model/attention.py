@@ -1,11 +1,10 @@
-"""What a model attends to on given inputs, and how much of it lies on the digits that a step must read.
+"""What a model attends to on given inputs.
 
 Step i writes the digit of place i, so its cross-attention has to find place i of every operand: on an
 attention map an anti-diagonal in each operand (paper, section 3 and figures 2, 5, 6).
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import torch
 
@@ -45,39 +44,3 @@ def average_attention(
         AveragedAttention(model.stream_of(stream).to("cpu"), *(total.cpu() / count for total in totals))
         for stream, (count, totals) in sums.items()
     ]
-
-
-def by_distance(bias: torch.Tensor) -> torch.Tensor:
-    """Mean of a self-attention bias, [heads, rows, rows], k steps back: [heads, k], −∞ where they are closed."""
-    return torch.stack([bias.diagonal(-k, dim1=-2, dim2=-1).mean(-1) for k in range(bias.shape[-1])], dim=1)
-
-
-def share_on_place(weights: torch.Tensor, stream: Stream) -> torch.Tensor:
-    """Cross-attention, [..., steps, columns], on the digits of each step's own place, all operands together.
-
-    Shares from 0 to 1, [..., width]; the last step writes the end token and has no place.
-    """
-    steps = torch.arange(stream.width)
-    return torch.stack([weights[..., steps, operand.tokens([steps])] for operand in stream.operands]).sum(0)
-
-
-class Reading(NamedTuple):
-    """How a model reads a batch, step by step.
-
-    Attributes:
-        share: [heads, width], attention of the last layer on the step's own place, mean over the batch.
-        correct: [width], percent of the batch whose digit the step writes right, teacher-forced.
-    """
-
-    share: torch.Tensor
-    correct: torch.Tensor
-
-
-@torch.no_grad()
-def reading(model: Transformer, batch: Batch) -> Reading:
-    """Where the last layer's heads look and whether the digits come out right."""
-    recording = Recording()
-    model.eval()
-    right = model(batch, recording).argmax(-1) == batch.target
-    share = share_on_place(recording.cross_attention[-1].mean(0), batch.stream)
-    return Reading(share, 100.0 * right[:, : batch.stream.width].float().mean(0))

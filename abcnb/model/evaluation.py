@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from abcnb.machine.devices import CPU, bar, check_memory, telling
+from abcnb.machine.devices import CPU, bar, check_memory
 from abcnb.model.decoding import predictions_in_chunks, why_not_along_lines
 from abcnb.model.transformer import Transformer
 from abcnb.tasks.digits import Operands
@@ -176,8 +176,7 @@ def check_request(task: Task, length: int, samples: int, test_set: str = "random
 def test_inputs(task: Task, length: int, samples: int, test_set: str, least_width: int) -> dict[str, Operands]:
     """Operands of each kind of a test set, padded as `evaluate_kinds` pads them."""
     check_request(task, length, samples, test_set)
-    with telling(f"drawing {samples:,} samples of {length:,} digits"):
-        cases = test_cases(task, length, samples, test_set)
+    cases = test_cases(task, length, samples, test_set)
     more = max(0, least_width - task.width_at(length))
     return {kind: task.widened(operands, operands[0].shape[1] + more) for kind, operands in cases.items()}
 

@@ -118,8 +118,8 @@ def train(
         owner: whose training it is, such as an experiment's hash; a checkpoint of another one is refused.
         progress, label: whether there is a bar, and its text.
         on_validation: called after each validation with all records so far.
-        on_step: called with the steps done and the last loss, at most four times a second, and after each
-            validation. What it or `on_validation` raises stops the training, which leaves a checkpoint.
+        on_step: called with the steps done since its last call and the last loss, at most four times a second, and
+            after each validation. What it or `on_validation` raises stops the training, which leaves a checkpoint.
 
     Raises:
         ValueError: a checkpoint that is damaged, of another owner or kind of device, or a loss that is not finite.
@@ -133,7 +133,8 @@ def train(
         kept = Checkpoint(Path(folder) / CHECKPOINT, owner, model, optimizer, generator) if folder else None
         before = kept.resume(config.steps, config.validate_every) if kept else Progress()
         step, history = before.step, list(before.history)
-        started = saved = told = time.monotonic()
+        started, heard = time.monotonic(), 0
+        saved = told = started
 
         def seconds() -> float:
             return before.seconds + time.monotonic() - started
@@ -160,8 +161,8 @@ def train(
                     if on_validation and validated:
                         on_validation(history)
                     if on_step and (validated or time.monotonic() - told > TELL_SECONDS):
-                        on_step(step, loss.item())
-                        told = time.monotonic()
+                        on_step(step - heard, loss.item())
+                        told, heard = time.monotonic(), step
                 except BaseException:  # how a listener stops the training: nothing trained is lost
                     save()
                     raise

@@ -71,7 +71,7 @@ def fit(
             _calibrate_into(folder, experiment, base, where)
         label = f"{experiment.task} {experiment.method} seed {experiment.seed}"
         watch = {"folder": folder, "owner": experiment.digest, "label": label, "progress": progress}
-        watch |= {"on_step": _steps_since(listener), "training": experiment.training, "seed": experiment.seed}
+        watch |= {"on_step": listener, "training": experiment.training, "seed": experiment.seed}
         if experiment.lora:
             model = adapt(experiment.data(where), base.model(), experiment.lora, **watch)
         else:
@@ -132,18 +132,6 @@ def _set_aside(run: Run) -> None:
     superseded, name = run.folder.parent / "superseded", f"{run.folder.name}-{run.code}"
     superseded.mkdir(exist_ok=True)
     run.folder.rename(next(free for n in count(1) if not (free := superseded / f"{name}-{n}").exists()))
-
-
-def _steps_since(listener: Listener | None) -> Listener | None:
-    """A listener for one training that passes on how many steps were done since it last heard, and the loss."""
-    heard = 0
-
-    def hear(step: int, loss: float) -> None:
-        nonlocal heard
-        done, heard = step - heard, step
-        listener(done, loss)
-
-    return hear if listener else None
 
 
 def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:

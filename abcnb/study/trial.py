@@ -10,7 +10,6 @@ from abcnb.model.evaluation import Score, percent, wrong_by_step
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.settings import with_settings
-from abcnb.study.views import score_lines
 
 FACTORS = (1, 2, 4, 10)  # lengths of the tests, in training lengths
 LONGER = (1, 2, 4)  # times the steps of all tasks, for a plain model that does not interpolate
@@ -37,7 +36,7 @@ def attempt(task: str, preset: str, seed: int, runs: Path, device: str) -> str:
         run = fit(abc, runs, device)
         print(run.calibration())
         scores = [run.evaluate(length, SAMPLES, device=pick_device(device)) for length in lengths]
-        print(score_lines(scores))
+        print(*scores, sep="\n")
         print(f"python -m abcnb predict {run.folder} INPUT")
         right = [score.length for score in takewhile(lambda score: score.exact_match >= ENOUGH, scores)]
         if len(right) == len(scores):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from abcnb.model.evaluation import Score, percent, wilson_interval
+from abcnb.model.evaluation import percent, wilson_interval
 from abcnb.study.methods import METHODS, PRESETS
 from abcnb.study.published import Choice, published
 from abcnb.tasks.task import TASKS
@@ -108,13 +108,3 @@ def in_order(table: pd.DataFrame) -> pd.DataFrame:
     order = {name: place for names in (TASKS, METHODS, PRESETS) for place, name in enumerate(names)}
     table = table.sort_values("seed", kind="stable")
     return table.sort_values(["task", "method", "preset"], key=lambda names: names.map(order), kind="stable")
-
-
-def score_lines(scores: list[Score]) -> str:
-    """A plain table of scores with their intervals."""
-    lines = [f"{'length':>8} {'samples':>8} {'correct':>8} {'exact match':>12}   95% interval    wrong digits"]
-    for s in scores:
-        counts, (low, high) = f"{s.length:>8} {s.samples:>8} {s.correct:>8}", s.interval
-        interval = f"{percent(s.exact_match):>11}%   {low:6.2f}–{high:6.2f}%"
-        lines.append(f"{counts} {interval}   {s.wrong_digits} of {s.digits}")
-    return "\n".join(lines)
