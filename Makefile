@@ -1,6 +1,6 @@
 # make reproduce   install, train, calibrate, retrain, evaluate; print the table (15 minutes on two cores)
 # make reports     execute the notebooks that are not current, write reports/html/
-# make test        run the tests, two at a time
+# make test        run the tests, three at a time: some wait for processes of their own
 # make oldest      the tests of Hugging Face models and Trainer with the oldest transformers that works
 # make attack      kill, damage and fill up what the tests leave alone (some minutes)
 # make gpu         a quarter of an hour on a CUDA card; called again it goes on, and all that came of it is in gpu/
@@ -31,7 +31,7 @@ reports: .venv/notebooks
 	$(BIN)/python -m abcnb reports --preset laptop
 
 test: .venv/everything
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 oldest: .venv/everything
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/oldest 'transformers==4.56.0' 'tokenizers==0.22.0' 'huggingface_hub==0.34.4'

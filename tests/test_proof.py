@@ -34,8 +34,9 @@ from abcnb.proof.windows import (
 from abcnb.study import certificates, results
 from abcnb.study.runs import load_run
 from abcnb.tasks.nested import random_shape
+from abcnb.tasks.strings import StringTask
 from abcnb.tasks.task import Machine, get_task
-from abcnb.tasks.tokens import IDS
+from abcnb.tasks.tokens import IDS, tokens_of
 from tests.independent_proof import least_lead
 from tests.independent_rows import leads as leads_of_sums
 
@@ -512,11 +513,62 @@ class Maxima(type(get_task("many-addition"))):
         return (torch.stack(terms, 1).cummax(1).values,)
 
 
+class Copied(type(get_task("successor"))):
+    """Writes the number itself, where the inherited machine writes its successor."""
+
+    name = "copied"
+
+    def batch(self, operands, form="natural"):
+        found = super().batch(operands, form)
+        return replace(found, target=torch.cat([tokens_of(operands[0]), found.target[:, -1:]], 1))
+
+
+class Claimed(Copied):
+    """And says that it is its own."""
+
+    name = "claimed"
+    machine = type(get_task("successor")).machine
+
+
+class Backwards(StringTask):
+    name = "backwards"
+    machine = Machine(1, (0,), (0,), lambda state, a: (a, state))
+
+    def answer(self, string):
+        return string.flip(1)
+
+
+class Forwards(Backwards):
+    name = "forwards"
+
+    def answer(self, string):
+        return string
+
+
+class Parities(Backwards):
+    """Of ten symbols, written with two."""
+
+    name = "parities"
+    symbols, codes = 10, 2
+
+    def answer(self, string):
+        return string.flip(1) % 2
+
+    machine = Machine(1, (0,), (0,), lambda state, a: (a % 2, state))
+
+
 def test_a_task_that_changes_what_another_writes_is_not_proved_by_it():
     model, _ = committed("successor")
     model.trained_on = ""
-    with pytest.raises(ValueError, match="a machine for the label of 'capped', got the one of 'successor'"):
-        certify(model, TrainingData(Capped()))
+    for task in (Capped(), Copied()):
+        with pytest.raises(ValueError, match=f"for the outputs of '{task.name}', got the one of 'successor'"):
+            certify(model, TrainingData(task))
+    with pytest.raises(ValueError, match="for the outputs of 'forwards', got the one of 'backwards'"):
+        number_of(Forwards())
+    with pytest.raises(ValueError, match="at most 2 symbols, as many as outputs have, got 10"):
+        number_of(Parities())
+    with pytest.raises(ValueError, match="a machine that writes the labels of 'claimed', got other digits"):
+        certify(model, TrainingData(Claimed()))
     model, _ = with_rows("many-addition", 3)
     with pytest.raises(ValueError, match="made place by place, by a machine, got 'maxima'"):
         certify(model, TrainingData(Maxima(3)))
@@ -527,6 +579,9 @@ def test_what_no_window_decides_is_refused(monkeypatch):
     plain = pipeline.new_model(data.task, replace(pipeline.PLAIN, d_model=16, d_ff=16), 0)
     with pytest.raises(ValueError, match="one line a head"):
         certify(plain, data)
+    model, _ = untrained("addition")
+    with pytest.raises(ValueError, match="in the form 'natural', got 'aligned'"):
+        certify(model, TrainingData("addition", form="aligned"))
     run = load_run(MODELS / "cee80470e6d0")
     with pytest.raises(
         ValueError, match="lines in the first layer alone, as with look_once=True, got them in others"

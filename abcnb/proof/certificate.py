@@ -97,6 +97,8 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
         again = torch.cat([leads[-1].argsort()[:AGAIN], torch.randint(count_of(windows), (AGAIN,))])
         few = {token: digits[again] for token, digits in windows.items()}
         whole = shown_by(few)
+        if not all(torch.equal(layers.ids(right, of), batch.target[:, step]) for batch, step, of in whole):
+            raise ValueError(f"expected a machine that writes the labels of {data.task.name!r}, got other digits")
         if leads[-1].min() <= 0:
             return Certificate(torch.cat(leads), rounding, failure(model, [batch for batch, _, _ in whole]))
         pairs = [(torch.cat([*precise.logits(node, few)]), few)]

@@ -27,11 +27,18 @@ class Number(NamedTuple):
 
 @cache
 def number_of(task: Task) -> Number:
-    """The output of a task, whose operands are as long as it; refused where its machine is that of another label."""
+    """The output of a task, whose operands are as long as it; refused where its machine is that of other outputs."""
     machine, kinds = task.machine, type(task).__mro__
-    of_label, of_machine = (next(kind for kind in kinds if name in vars(kind)) for name in ("label", "machine"))
-    if not issubclass(of_machine, of_label):
-        raise ValueError(f"expected a machine for the label of {task.name!r}, got the one of {of_machine.name!r}")
+    of_machine, *others = (
+        next((kind for kind in kinds if name in vars(kind)), Task)
+        for name in ("machine", "label", "answer", "batch")
+    )
+    if not all(issubclass(of_machine, other) for other in others):
+        raise ValueError(
+            f"expected a machine for the outputs of {task.name!r}, got the one of {of_machine.name!r}"
+        )
+    if (symbols := getattr(task, "symbols", task.base)) > task.base:
+        raise ValueError(f"expected inputs of at most {task.base} symbols, as many as outputs have, got {symbols}")
     read = ("a", DIGIT)[: task.operands - task.second_is_digit]
     return Number(task.base, machine, (*read, OUTPUT), read * (task.spare > 0))
 

@@ -172,9 +172,11 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
     """The arrangements of all steps of a number that no other covers, each with the narrowest and the widest met.
 
     Raises:
-        ValueError: a line that runs at twice the pace of the steps.
+        ValueError: a line that runs at twice the pace of the steps, or a form in which columns run at half of it.
     """
     task, number = data.task, number_of(data.task)
+    if data.form != task.forms[0]:
+        raise ValueError(f"expected inputs in the form {task.forms[0]!r}, got {data.form!r}")
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
         if not {*line.follows} <= FOLLOWED:
             raise ValueError(f"expected lines that go through the places one by one, got {line}")
