@@ -19,7 +19,7 @@ from abcnb.model.layers import Attention, KeysValues, OpenTokens
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
 from abcnb.proof import inputs, lists, rows
-from abcnb.proof.windows import CONSTANT, Node, Token, Windows, count_of, different
+from abcnb.proof.windows import CONSTANT, Node, Token, Windows, check_count, count_of, different
 from abcnb.tasks.nested import NestedLists
 from abcnb.tasks.rows import ManyAddition, Multiplication
 from abcnb.tasks.task import Batch
@@ -86,8 +86,7 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
     # No subclass, whose rows may be others.
     found = IN_ROWS.get(type(data.task), inputs).cases(model, data)
-    for _, _, windows_of, _ in found:
-        windows_of()  # too many are refused before any is run
+    check_count(sum(count_of(windows_of()) for _, _, windows_of, _ in found))  # before any is run
     leads, rounding = [], 0.0
     for n, (node, right, windows_of, shown_by) in enumerate(found, 1):
         windows = windows_of()

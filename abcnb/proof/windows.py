@@ -323,11 +323,7 @@ def _onwards(
     """Windows that end in a state, each continued in every way through one more place, which shows so much of it."""
     ways = ways.unique(dim=0)
     total = int(ways[:, 0].bincount(minlength=int(state.max()) + 1)[state].sum())
-    if total > MOST_WINDOWS:
-        raise ValueError(
-            f"expected at most {MOST_WINDOWS:,} windows for a step, got {total:,} or more: its lines show it too many "
-            "digits that it does not need; prune it, or take a larger tau"
-        )
+    check_count(total)
     pairs = (((state == one).nonzero()[:, 0], (ways[:, 0] == one).nonzero()[:, 0]) for one in state.unique())
     before, way = torch.cat([torch.cartesian_prod(*pair) for pair in pairs]).T
     windows = {token: digits[before] for token, digits in windows.items()}
@@ -337,6 +333,15 @@ def _onwards(
         once = torch.stack([*(digits.long() for digits in windows.values()), state], 1).unique(dim=0)
         windows, state = {token: once[:, n].to(torch.uint8) for n, token in enumerate(windows)}, once[:, -1]
     return windows, state
+
+
+def check_count(windows: int) -> None:
+    """Refuse more windows than can be tried."""
+    if windows > MOST_WINDOWS:
+        raise ValueError(
+            f"expected at most {MOST_WINDOWS:,} windows, got {windows:,} or more: lines show steps too many digits "
+            "that they do not need; prune the model, or take a larger tau"
+        )
 
 
 def count_of(windows: Windows) -> int:
