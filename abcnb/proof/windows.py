@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 
 from abcnb.lines.coordinates import Stream
 from abcnb.lines.line import Line
@@ -38,7 +39,6 @@ from abcnb.tasks.training_data import TrainingData
 CONSTANT = "="
 NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 MOST_WINDOWS = 50_000_000
-FEW = 1_000_000  # windows that are cheap to compare with one another
 # What a coordinate follows that keeps its distance from the step's place, or from an end.
 FOLLOWED = {"none", "first", "place", "first-place"}
 SETTLED = 12  # widths in a row that bring no new arrangement
@@ -140,6 +140,19 @@ class Arrangement:
         extra[:1] = [part[list(self.number.machine.starts)] for part in extra[:1]]
         ends = ends_of(self.number, theirs) & ~ends_of(self.number, mine)
         return not any(part.any() for part in (*extra, ends))
+
+
+class Found(NamedTuple):
+    """Windows so far, each once, and after each the states in which the machine may be.
+
+    Attributes:
+        which: of these sets of states each window has, [windows].
+        states: the different sets, 1 for each state that belongs to one, [sets, states].
+    """
+
+    windows: Windows
+    which: torch.Tensor
+    states: torch.Tensor
 
 
 class Met(NamedTuple):
@@ -296,43 +309,43 @@ def windows_of(arrangement: Arrangement) -> Windows:
     Raises:
         ValueError: more than `MOST_WINDOWS`.
     """
-    tokens, windows, number = {*arrangement.node.tokens, arrangement.right}, {}, arrangement.number
-    state, (*before, after) = torch.tensor(number.machine.starts), arrangement.skipped
-    ways, names = ways_of(number), number.names
+    tokens, number = {*arrangement.node.tokens, arrangement.right}, arrangement.number
+    machine, (*before, after), ways, names = number.machine, arrangement.skipped, ways_of(number), number.names
+    found = Found({}, torch.zeros(1, dtype=torch.long), torch.zeros(1, machine.states))
+    found.states[0, list(machine.starts)] = 1
+    if machine.shown:
+        states = torch.arange(machine.states)
+        found = _onwards(found, torch.stack([states, machine.shown(states), states], 1), [(DIGIT, -1)])
     for place, skipped in enumerate(before):
         for _ in range(skipped):
-            windows, state = _onwards(windows, state, ways[:, [0, -1]], [])
+            found = _onwards(found, ways[:, [0, -1]], [])
         if place == len(before) - 1 and not after:
             ways = ways[may_be_last(number)]
         shown = [(name, place) for name in names if (name, place) in tokens]
-        at = [1 + names.index(name) for name, _ in shown]
-        windows, state = _onwards(windows, state, ways[:, [0, *at, -1]], shown)
-    if number.machine.shown:
-        windows[DIGIT, -1] = number.machine.shown(state).to(torch.uint8)
-    fits = ends_of(number, after)[state]
-    windows, state = {token: digits[fits] for token, digits in windows.items()}, state[fits]
+        found = _onwards(found, ways[:, [0, *(1 + names.index(name) for name, _ in shown), -1]], shown)
+    fits = (found.states @ ends_of(number, after).float() > 0)[found.which]
+    found = found._replace(windows={token: digits[fits] for token, digits in found.windows.items()})
+    found = found._replace(which=found.which[fits])
     for token in sorted(token for token in tokens if token[0] != CONSTANT and token[1] < -1):
-        any_digit = torch.cartesian_prod(torch.arange(number.machine.states), torch.arange(number.base))
-        windows, state = _onwards(windows, state, any_digit[:, [0, 1, 0]], [token])
-    return windows or {NOTHING: torch.zeros(1, dtype=torch.uint8)}
+        any_digit = torch.cartesian_prod(torch.arange(machine.states), torch.arange(number.base))
+        found = _onwards(found, any_digit[:, [0, 1, 0]], [token])
+    return found.windows or {NOTHING: torch.zeros(1, dtype=torch.uint8)}
 
 
-def _onwards(
-    windows: Windows, state: torch.Tensor, ways: torch.Tensor, shown: list[Token]
-) -> tuple[Windows, torch.Tensor]:
-    """Windows that end in a state, each continued in every way through one more place, which shows so much of it."""
-    ways = ways.unique(dim=0)
-    total = int(ways[:, 0].bincount(minlength=int(state.max()) + 1)[state].sum())
-    check_count(total)
-    pairs = (((state == one).nonzero()[:, 0], (ways[:, 0] == one).nonzero()[:, 0]) for one in state.unique())
-    before, way = torch.cat([torch.cartesian_prod(*pair) for pair in pairs]).T
-    windows = {token: digits[before] for token, digits in windows.items()}
-    windows |= {token: ways[way, 1 + n].to(torch.uint8) for n, token in enumerate(shown)}
-    state = ways[way, -1]
-    if total <= FEW and len(windows) < 16:  # ways that differ in what nothing reads are one
-        once = torch.stack([*(digits.long() for digits in windows.values()), state], 1).unique(dim=0)
-        windows, state = {token: once[:, n].to(torch.uint8) for n, token in enumerate(windows)}, once[:, -1]
-    return windows, state
+def _onwards(found: Found, ways: torch.Tensor, shown: list[Token]) -> Found:
+    """Windows continued through one more place, in every way that is another to one who sees so much of it."""
+    seen, which = F.pad(ways[:, 1:-1], (0, 1)).unique(dim=0, return_inverse=True)  # never without a column
+    step = torch.zeros(len(seen), *[found.states.shape[1]] * 2)
+    step[which, ways[:, 0], ways[:, -1]] = 1
+    reached = (found.states @ step > 0).float()  # [seen, which, states]
+    way, before = reached.any(2).nonzero().T
+    states, after = reached[way, before].unique(dim=0, return_inverse=True)
+    check_count(int(before.bincount(minlength=len(found.states))[found.which].sum()))
+    pairs = (((found.which == one).nonzero()[:, 0], (before == one).nonzero()[:, 0]) for one in before.unique())
+    window, onto = torch.cat([torch.cartesian_prod(*pair) for pair in pairs]).T
+    windows = {token: digits[window] for token, digits in found.windows.items()}
+    windows |= {token: seen[way[onto], n].to(torch.uint8) for n, token in enumerate(shown)}
+    return Found(windows, after[onto], states)
 
 
 def check_count(windows: int) -> None:
