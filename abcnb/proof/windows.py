@@ -333,7 +333,7 @@ def windows_of(arrangement: Arrangement) -> Windows:
 
 
 def _onwards(found: Found, ways: torch.Tensor, shown: list[Token]) -> Found:
-    """Windows continued through one more place, in every way that is another to one who sees so much of it."""
+    """Windows continued through one more place, once for each reading of the digits that are shown there."""
     seen, which = F.pad(ways[:, 1:-1], (0, 1)).unique(dim=0, return_inverse=True)  # never without a column
     step = torch.zeros(len(seen), *[found.states.shape[1]] * 2)
     step[which, ways[:, 0], ways[:, -1]] = 1
