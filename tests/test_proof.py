@@ -16,10 +16,10 @@ from abcnb import TrainingData, pipeline
 from abcnb.__main__ import app
 from abcnb.lines.biases import Biases
 from abcnb.lines.line import Line, LineBias, dealt, in_first_layer
-from abcnb.proof import lists, rows
+from abcnb.proof import lists, pruning, rows
 from abcnb.proof import windows as of_windows
 from abcnb.proof.anywhere import anywhere, called, loosened, with_read
-from abcnb.proof.certificate import Layers, certify, lead
+from abcnb.proof.certificate import Certificate, Layers, certify, lead
 from abcnb.proof.inputs import batch_with, inputs_with
 from abcnb.proof.places import OUTPUT, number_of, short_of
 from abcnb.proof.pruning import prune
@@ -36,7 +36,7 @@ from abcnb.study.runs import load_run
 from abcnb.tasks.nested import random_shape
 from abcnb.tasks.strings import StringTask
 from abcnb.tasks.task import Machine, get_task
-from abcnb.tasks.tokens import IDS, tokens_of
+from abcnb.tasks.tokens import IDS, decode, tokens_of
 from tests.independent_proof import least_lead
 from tests.independent_rows import leads as leads_of_sums
 
@@ -647,6 +647,34 @@ def test_what_is_pruned_says_the_same_whatever_it_reads():
     )
     values = cut.keys_values(torch.randn(1, 5, 128), torch.arange(5), False)[1]
     assert values[:, cut.cut_heads].std(2).max() == 0 and len(cut.cut_heads) > 0
+
+
+def test_an_input_on_which_one_attempt_was_wrong_is_among_those_of_the_next(monkeypatch):
+    run, asked = load_run(MODELS / BY_HAND["successor"]), []
+    task = run.experiment.get_task()
+    shown = task.batch(task.parse("199"))
+    found = [Certificate(torch.tensor([-1.0, 2.0]), 1e-6, shown), Certificate(torch.tensor([5.0]), 1e-6)]
+
+    def watched(model, data, seed, also):
+        asked.append((seed, [decode(batch.source[0]) for batch in also]))
+        return model
+
+    monkeypatch.setattr(certificates, "prune", watched)
+    monkeypatch.setattr(certificates, "certify", lambda model, data: found.pop(0))
+    row, _ = certificates.certified(run, pruned=True)
+    assert asked == [(0, []), (1, ["$0199&"])] and row["outcome"] == "correct"
+
+
+def test_pruning_heeds_inputs_beside_its_own(monkeypatch):
+    model, data = committed("successor")
+    monkeypatch.setattr(pruning, "ROWS", 14)
+    batch = data.task.batch(data.task.parse("0" + 30 * "9"))
+
+    def leads(model):
+        with torch.no_grad():
+            return lead(model(batch).flatten(0, 1), batch.target.flatten()).min()
+
+    assert leads(prune(model, data, 0, [batch])) > pruning.SHARE * min(leads(model), 7.5) > 0
 
 
 def test_certify_prunes_records_and_goes_on_after_a_refusal(tmp_path):

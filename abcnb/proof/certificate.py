@@ -39,12 +39,17 @@ class Certificate:
     Attributes:
         leads: of the right logit over every other, [windows]; where the model is wrong, up to the kind that shows it.
         rounding: the largest difference between logits of one window that were computed in different ways.
-        wrong: an input on which the model is wrong, as its source is written; empty where none was found.
+        counterexample: one input on which the model is wrong; None where none was found.
     """
 
     leads: torch.Tensor
     rounding: float
-    wrong: str = ""
+    counterexample: Batch | None = None
+
+    @property
+    def wrong(self) -> str:
+        """The source of the counterexample, as it is written; empty where there is none."""
+        return decode(self.counterexample.source[0]) if self.counterexample else ""
 
     @property
     def windows(self) -> int:
@@ -107,10 +112,13 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     return Certificate(torch.cat(leads), rounding)
 
 
-def failure(model: Transformer, batches: list[Batch]) -> str:
-    """The first input of some batches that a model is wrong on, as its source is written; empty if there is none."""
-    wrong = (batch.source[(model.predictions(batch) != batch.target).any(1)] for batch in batches)
-    return next((decode(source) for found in wrong for source in found), "")
+def failure(model: Transformer, batches: list[Batch]) -> Batch | None:
+    """The first input of some batches that a model is wrong on."""
+    for batch in batches:
+        wrong = (model.predictions(batch) != batch.target).any(1)
+        if wrong.any():
+            return Batch(batch.source[wrong][:1], batch.target[wrong][:1], batch.stream)
+    return None
 
 
 def check_certifiable(model: Transformer) -> None:

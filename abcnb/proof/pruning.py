@@ -7,6 +7,7 @@ Source: mean ablation of heads, in order of what it costs: Michel et al. 2019 (p
 """
 
 import copy
+from collections.abc import Sequence
 
 import torch
 
@@ -25,7 +26,7 @@ SHARE = 0.5  # of the whole model's least lead, which is left
 
 
 @torch.no_grad()
-def prune(model: Transformer, data: TrainingData, seed: int = 0) -> Transformer:
+def prune(model: Transformer, data: TrainingData, seed: int = 0, also: Sequence[Batch] = ()) -> Transformer:
     """A copy of a model without the heads that it does not need on short inputs.
 
     A head that is cut has the value that it had on average, whatever it reads. Lines are tried in the order of what
@@ -36,13 +37,14 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0) -> Transformer:
         model: its heads have one line each, and it has no positions.
         data: what it was trained on; nothing longer is looked at.
         seed: of the inputs.
+        also: inputs beside these, such as one that showed another pruned model to be wrong.
 
     Raises:
         ValueError: data of another task, or a model with positions or several lines to a head.
     """
     check_data(data, model)
     check_certifiable(model)
-    batches = short_inputs(data, generator_for("pruning", seed))
+    batches = [*short_inputs(data, generator_for("pruning", seed)), *also]
     leads, averages = _observed(model, batches)
     least = min(SHARE * leads.min(), leads.min())
     costs = {h: -float(_observed(without(model, h, averages), batches)[0].mean()) for h in heads_by_line(model)}

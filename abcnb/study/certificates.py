@@ -15,6 +15,7 @@ from abcnb.study.methods import architecture_of
 from abcnb.study.results import CORRECT
 from abcnb.study.runs import Run, today
 from abcnb.study.tables import ranges
+from abcnb.tasks.task import Batch
 from abcnb.tasks.training_data import TrainingData
 
 ATTEMPTS = 3  # at pruning, each with other inputs
@@ -23,13 +24,14 @@ ATTEMPTS = 3  # at pruning, each with other inputs
 def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
     """Certify a run, or what is left of it when heads that it does not need are cut.
 
-    What can be cut depends on the inputs that decide it: of `ATTEMPTS` the first that holds counts, or else the first.
+    What can be cut depends on the inputs that decide it: of `ATTEMPTS` the first that holds counts, or else the first;
+    inputs on which one was wrong are among those of the next.
     Returns the row of certificates.csv, whose `outcome` is `correct` or says what came instead, and a reader's text.
     """
     e, whole, started = run.experiment, run.model(), time.monotonic()
-    attempts = []
+    attempts, also = [], []
     for seed in range(ATTEMPTS) if pruned else (None,):
-        attempts.append(_attempt(whole, e.data(), seed))
+        attempts.append(_attempt(whole, e.data(), seed, also))
         if attempts[-1][1]["outcome"] == CORRECT:
             attempts = attempts[-1:]
             break
@@ -44,14 +46,21 @@ def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
     return row, f"{told}: {text} ({seconds:.0f} s)"
 
 
-def _attempt(model: Transformer, data: TrainingData, seed: int | None) -> tuple[Transformer, dict, str]:
-    """What was certified, the columns that tell what came of it, and a text; a seed prunes first."""
+def _attempt(
+    model: Transformer, data: TrainingData, seed: int | None, also: list[Batch]
+) -> tuple[Transformer, dict, str]:
+    """What was certified, the columns that tell what came of it, and a text; a seed prunes first.
+
+    An input on which it was wrong is put into `also`.
+    """
     try:
-        model = model if seed is None else prune(model, data, seed)
+        model = model if seed is None else prune(model, data, seed, also)
         found = certify(model, data)
     except ValueError as error:
         text = f"refused: {error}"
         return model, {"windows": 0, "margin": 0.0, "rounding": 0.0, "outcome": text}, text
+    if found.counterexample:
+        also.append(found.counterexample)
     values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
     return model, values | {"outcome": CORRECT if found.holds else str(found)}, str(found)
 
