@@ -282,6 +282,6 @@ def test_the_page_counts_the_wrong_tokens_of_the_seeds_that_it_names(repository)
     mine = table.query("method == 'abc' and preset == 'laptop' and @first <= seed <= @last and settings == ''")
     mine = mine[mine["task"].isin(["successor", "addition", "parity", "n-by-1"])]
     told = f"{mine['wrong_digits'].sum()} of {mine['digits'].sum():,} output tokens are wrong"
-    assert told in page and f"{len(mine)} rows" in page and mine["run"].nunique() == 4 * (last + 1 - first)
+    assert told in page and f"{len(mine):,} rows" in page and mine["run"].nunique() == 4 * (last + 1 - first)
     hard = mine.query("length == 60 and test_set == 'hard'")["worst_percent"].astype(float).min()
     assert f"the lowest kind of hard case has {hard:.2f}%" in page
