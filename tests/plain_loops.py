@@ -47,7 +47,8 @@ def algorithm_1(
                 pooled = values[delta]
             else:
                 pooled = [d for of_direction in values.values() for d in of_direction]
-            d_max, threshold = max(pooled), kappa * pstdev(pooled) + fmean(pooled)
+            d_max, mean = max(pooled), fmean(pooled)
+            threshold = kappa * pstdev(pooled) + mean + 1e-6 * abs(mean)  # equal lines are not above their mean
             shift = N - n if delta < 0 else 0
             for i in range(M):
                 for j in range(N):
