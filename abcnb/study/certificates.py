@@ -79,14 +79,14 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     for (task, preset, method, settings, pruned), group in views.in_order(rows).groupby(names, sort=False):
         holds = group["outcome"] == CORRECT
         right = group[holds]
-        others = group[~holds].groupby(group["outcome"].str.split(" ").str[0])["seed"]
+        others = group[~holds].groupby(group["outcome"].str.extract(r"^(not decided|\w+)")[0])["seed"]
         shown.append(
             {"task": task, "architecture": architecture_of(task, preset)}
             | {"method": " ".join(filter(None, [method, settings, "pruned" * pruned]))}
             | {"right at every length": f"{len(right)} of {len(group)}", "lines": _range(right["lines"])}
             | {"windows": _range(right["windows"]), "seconds": _range(right["seconds"].round().astype(int))}
             | {"least margin": f"{right['margin'].min():.2f}" if len(right) else "–"}
-            | {"others": "; ".join(f"{kind.rstrip(':')}: {ranges(set(of))}" for kind, of in others) or "–"}
+            | {"others": "; ".join(f"{kind}: {ranges(set(of))}" for kind, of in others) or "–"}
         )
     return pd.DataFrame(shown)
 
