@@ -530,6 +530,13 @@ class Claimed(Copied):
     machine = type(get_task("successor")).machine
 
 
+class Forgetful(type(get_task("n-by-1"))):
+    """Its states show the carry, which is not what the second operand was."""
+
+    name = "forgetful"
+    machine = property(lambda self: get_task("n-by-1").machine._replace(shown=lambda state: state % self.base))
+
+
 class Backwards(StringTask):
     name = "backwards"
     machine = Machine(1, (0,), (0,), lambda state, a: (a, state))
@@ -565,6 +572,8 @@ def test_a_task_that_changes_what_another_writes_is_not_proved_by_it():
             certify(model, TrainingData(task))
     with pytest.raises(ValueError, match="for the outputs of 'forwards', got the one of 'backwards'"):
         number_of(Forwards())
+    with pytest.raises(ValueError, match="states of 'forgetful' that keep the digit that they show"):
+        number_of(Forgetful())
     with pytest.raises(ValueError, match="at most 2 symbols, as many as outputs have, got 10"):
         number_of(Parities())
     with pytest.raises(ValueError, match="a machine that writes the labels of 'claimed', got other digits"):

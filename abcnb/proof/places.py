@@ -40,7 +40,11 @@ def number_of(task: Task) -> Number:
     if (symbols := getattr(task, "symbols", task.base)) > task.base:
         raise ValueError(f"expected inputs of at most {task.base} symbols, as many as outputs have, got {symbols}")
     read = ("a", DIGIT)[: task.operands - task.second_is_digit]
-    return Number(task.base, machine, (*read, OUTPUT), read * (task.spare > 0))
+    number = Number(task.base, machine, (*read, OUTPUT), read * (task.spare > 0))
+    before, after = ways_of(number)[:, [0, -1]].T
+    if machine.shown and not torch.equal(machine.shown(before), machine.shown(after)):
+        raise ValueError(f"expected states of {task.name!r} that keep the digit that they show, got others")
+    return number
 
 
 @cache

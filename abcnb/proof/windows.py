@@ -38,7 +38,7 @@ from abcnb.tasks.training_data import TrainingData
 
 CONSTANT = "="
 NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
-MOST_WINDOWS = 120_000_000  # a quarter of an hour
+MOST_WINDOWS = 120_000_000  # some twenty minutes
 # What a coordinate follows that keeps its distance from the step's place, or from an end.
 FOLLOWED = {"none", "first", "place", "first-place"}
 SETTLED = 12  # widths in a row that bring no new arrangement
