@@ -9,12 +9,12 @@ twice its pace, its heads may read any token of a segment (`anywhere`).
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 import torch
 
-from abcnb.lines.coordinates import Stream
+from abcnb.lines.coordinates import Segment, Stream
 from abcnb.lines.line import Line
 from abcnb.model.transformer import Transformer
 from abcnb.proof.anywhere import Anything, Loose, all_read, anywhere, called, loosened
@@ -82,13 +82,17 @@ def names_in(stream: Stream, name: str, row: int, terms: bool) -> dict[int, Toke
         parts = [("a", "terms" if terms else "products", row, 0), ("b", "sums", row - 1, moved)]
     for named, segment, at, places in [*parts, (OUTPUT, name, row, 0)]:
         segment = stream.segment(segment)
-        grid = segment.grid()
-        for token, first, place in zip(
-            segment.tokens(grid).tolist(), grid[0].tolist(), grid[-1].tolist(), strict=True
-        ):
+        for token, first, place in digits_of(segment):
             if at in (None, first) and place >= places:
                 found[token] = (named, -1 if segment.counters == ("row",) else place - places)
     return found
+
+
+@lru_cache(maxsize=16)
+def digits_of(segment: Segment) -> list[tuple[int, int, int]]:
+    """The number of each token of a segment, with its first coordinate and its last."""
+    grid = segment.grid()
+    return [*zip(segment.tokens(grid).tolist(), grid[0].tolist(), grid[-1].tolist(), strict=True)]
 
 
 def tokens_of(batch: Batch) -> list[Token]:
@@ -120,18 +124,24 @@ def steps_of(
     batch = task.batch(drawn(task, sizes, 1, torch.Generator()))
     stream, tokens = batch.stream, tokens_of(batch)
     kinds, rows, places = stream.kind, stream.row, stream.place
-    by_row = cache(lambda name, row: names_in(stream, name, row, task.has_terms))
+
+    @cache
+    def of_row(name: str, row: int) -> tuple[dict[Token, Token], dict[Token, int]]:
+        """What tokens are to the steps of a row, and the number of each."""
+        names = names_in(stream, name, row, task.has_terms)
+        return {tokens[number]: token for number, token in names.items()}, {t: n for n, t in names.items()}
+
     for step, node in enumerate(nodes(model, stream, tokens)):
         kind, row, last = stream.kinds[kinds[step]], int(rows[step]), step == stream.rows - 1
         name = kind.removesuffix(" end")
-        width, names = stream.segment(name).shape[-1], by_row(name, row)
+        width, (called_here, known) = stream.segment(name).shape[-1], of_row(name, row)
         place = width if last else int(places[step])
         end = int(batch.target[0, step]) if place == width else 0
         node, read = loosened(node, loose[kind])
-        called_here = {tokens[number]: token for number, token in names.items()}
         one, met = arranged(node, place, width, numbers[name, row == 0], end, called_here)
-        known = {token: number for number, token in names.items()}
-        known |= {token: -2 - other.reads[0][1] for token, other in read.items() if other.reads[0][0] == FREE}
+        known = known | {
+            token: -2 - other.reads[0][1] for token, other in read.items() if other.reads[0][0] == FREE
+        }
         seen = {}
         for token, rank in (*one.node.tokens, *[one.right] * (one.place >= 0)):
             if token == FREE or (token, met[rank]) in known:  # others stand for structural tokens

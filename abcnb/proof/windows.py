@@ -78,11 +78,13 @@ class Node:
 
     def renamed(self, names: dict[Token, Token]) -> "Node":
         """The same node with other names for its tokens."""
+        known: dict[Node, Node] = {}
 
-        @cache
         def of(node: "Node") -> "Node":
-            reads = tuple(names.get(token, token) for token in node.reads)
-            return node_of(reads, node.own and of(node.own), tuple(map(of, node.selves)), node.kind)
+            if node not in known:
+                reads = tuple([names.get(token, token) for token in node.reads])
+                known[node] = node_of(reads, node.own and of(node.own), tuple(map(of, node.selves)), node.kind)
+            return known[node]
 
         return of(self)
 
