@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
@@ -91,7 +92,8 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
     # No subclass, whose rows may be others.
     found = IN_ROWS.get(type(data.task), inputs).cases(model, data)
-    check_count(sum(count_of(windows_of()) for _, _, windows_of, _ in found))  # before any is run
+    for counted in accumulate(count_of(windows_of()) for _, _, windows_of, _ in found):  # before any is run
+        check_count(counted)
     leads, rounding = [], 0.0
     for n, (node, right, windows_of, shown_by) in enumerate(found, 1):
         windows = windows_of()
