@@ -1,6 +1,6 @@
 """Nested lists of any depth: what a step of a model can see whose lines stay within the list that it works out.
 
-Such a step sees the operator, items and values of its list. An item is a digit or the value of a list, which may be
+Such a step sees the operator, brackets, items and values of its list. An item is a digit or the value of a list, which may be
 any, whatever is inside: steps that end a list have no lines, so the state of its value does not tell. So lists of two
 to four items, each a digit or a smallest list, the first of an input or not (`trees`), show all that a step of lists of
 such sizes can ever see. With lines in the first layer alone no state is read, and heads whose lines leave the list may
@@ -36,7 +36,7 @@ from abcnb.tasks.tokens import DIGITS, END_ID, IDS, encode
 from abcnb.tasks.training_data import TrainingData
 
 OPERATOR, ANY_DIGIT = "operator", "digit"  # tokens that may be any, each with its number in the input and output
-OF_A_LIST = ("operators", "items", "values")
+OF_A_LIST = ("operators", "items", "values", "opens", "closes")
 KNOWN = encode(DIGITS + OPERATORS)  # token ids, by what windows hold
 PAIR = (FEWEST, *(0,) * FEWEST)  # the smallest list
 
@@ -75,7 +75,7 @@ def trees() -> Iterator[tuple[int, ...]]:
 
 
 def stays(line: Line) -> bool:
-    """Whether a line leads to the operator, or to an item or a value, of the list that a step works out.
+    """Whether a line leads to the operator, a bracket, an item or a value of the list that a step works out.
 
     `first` counts back from the end of the longest list of an input, and so leaves it.
     """
