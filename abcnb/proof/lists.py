@@ -1,10 +1,10 @@
 """Nested lists of any depth: what a step of a model can see whose lines stay within the list that it works out.
 
-Such a step sees the operator, brackets, items and values of its list. An item is a digit or the value of a list, which may be
-any, whatever is inside: steps that end a list have no lines, so the state of its value does not tell. So lists of two
-to four items, each a digit or a smallest list, the first of an input or not (`trees`), show all that a step of lists of
-such sizes can ever see. With lines in the first layer alone no state is read, and heads whose lines leave the list may
-read any token of a segment (`anywhere`).
+Such a step sees the operator, brackets, items and values of its list. An item is a digit or the value of a list, which
+may be any, whatever is inside: steps that end a list have no lines, so the state of its value does not tell. So lists
+of two to four items, each a digit or a smallest list, the first of an input or not (`trees`), show all that a step of
+lists of such sizes can ever see. With lines in the first layer alone no state is read, and heads whose lines leave the
+list may read any token of a segment (`anywhere`).
 """
 
 from collections.abc import Iterator
