@@ -96,7 +96,7 @@ def test_the_paper_preset_has_the_published_sizes():
     for method in METHODS:
         wanted = experiment("addition", method, "paper")
         assert wanted.model.d_model == (512 if method in ("rope", "rope-pi") else 128)
-        heads = 16 if method in ("abs", "abc", "abc-columns") else 8  # one for each line
+        heads = 16 if method in ("abs", "abc", "abc-columns", "abc-pruned") else 8  # one for each line
         assert (wanted.model.decoder_layers, wanted.model.heads, wanted.model.dropout) == (6, heads, 0.3)
         assert wanted.train_numbers == ("long" if method == "lora-long" else "uniform")
         assert wanted.train_width == 61

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
+from abcnb.lines.biases import Biases
+from abcnb.lines.line import Line, LineBias
 from abcnb.model.layers import Attention
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
@@ -54,6 +56,16 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0, also: Sequence[
         if leads.min() > least:
             model, averages = tried, changed
     return model
+
+
+def lines_left(model: Transformer) -> Biases:
+    """The lines of the heads that are not cut in every layer, to retrain with: what is needless can mislead."""
+    kept: dict[str, dict[Line, None]] = {"self_attention": {}, "cross_attention": {}}
+    for heads in heads_by_line(model):
+        lines = (line._replace(head=head) for head in heads.numbers for line in heads.lines)
+        kept[heads.attention] |= dict.fromkeys(lines)
+    own, cross = (LineBias(name.split("_")[0], model.config.heads, tuple(lines)) for name, lines in kept.items())
+    return Biases((own,), (cross,) if model.crossing else ())
 
 
 def short_inputs(data: TrainingData, generator: torch.Generator) -> list[Batch]:

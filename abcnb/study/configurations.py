@@ -21,6 +21,7 @@ TOLD = {
     "window": ("which tokens every step has to look at",),
     "by-hand": (COUNTERS, "which tokens every step has to look at"),
     "calibrated": (COUNTERS,),
+    "pruned": (COUNTERS,),
     "algorithm1": (EDGES, "how long the longest test is", FILLED),
     "columns": (EDGES, "how long the longest test is", FILLED),
     "aligned": ("which digits belong together",),

@@ -4,7 +4,7 @@ A product of [m, k] and [k, n] matrices is 2 m k n operations; all else is left 
 forward pass (gradients of activations and of weights), with LoRA's frozen weights once. Heads with one line each have
 no queries and no keys."""
 
-from abcnb.study.experiments import RULE, Experiment
+from abcnb.study.experiments import ONE_A_HEAD, Experiment
 
 
 def forward_flops(e: Experiment, width: int = 0) -> int:
@@ -25,7 +25,7 @@ def forward_flops(e: Experiment, width: int = 0) -> int:
         return 2 * (projections + distances + adapters + 2 * queries * keys * d)
 
     in_self, in_cross = model.position in ("relative", "relative-self"), model.position == "relative"
-    how = e.lora is not None, e.bias in ("by-hand", *RULE)
+    how = e.lora is not None, e.bias in ONE_A_HEAD
     feed_forward = 4 * d * model.d_ff
     encoder = attention(columns, columns, in_self) + columns * feed_forward
     decoder = attention(rows, rows, in_self, *how) + rows * feed_forward

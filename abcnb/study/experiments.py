@@ -19,10 +19,11 @@ from abcnb.tasks.task import Task, get_task
 from abcnb.tasks.training_data import WIDEST, TrainingData
 
 OF_CROSSING = ("alibi-cross", "alibi-places", "window", "algorithm1", "columns")  # biases of cross-attention
-IN_STREAMS = ("none", "own-token", "alibi", "by-hand", "calibrated")  # the others
+IN_STREAMS = ("none", "own-token", "alibi", "by-hand", "calibrated", "pruned")  # the others
 RULE = ("calibrated", "columns")  # lines found by the rule
-FOUND = ("algorithm1", *RULE)  # read off the attention of another model
-LINES = ("window", "by-hand", *RULE)
+FOUND = ("algorithm1", *RULE, "pruned")  # read off another model
+ONE_A_HEAD = ("by-hand", *RULE, "pruned")  # biases of one line a head, in models without positions
+LINES = ("window", *ONE_A_HEAD)
 LARGEST_SEED = 2**32 - 1
 
 
@@ -55,10 +56,10 @@ class Experiment:
         form, width, terms, shapes, train_numbers: what it is trained on, as of `TrainingData`.
         bias: `none`, `own-token` (in the first layer every token sees itself alone), `alibi` (self-attention),
             `alibi-cross`, `alibi-places` (both, source columns counted from the left, and by place), `window` (the
-            paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS), `calibrated` (ABC), or `columns` (ABC by
-            the same rule, over matrix columns).
+            paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS), `calibrated` (ABC), `columns` (ABC by the
+            same rule, over matrix columns), or `pruned` (those lines of a model that pruning leaves).
         tau: of ABC, the share that a line must exceed.
-        interpolation: of ABC and LoRA, the experiment whose model is calibrated or adapted.
+        interpolation: of ABC and LoRA, the experiment whose model is calibrated, pruned or adapted.
         look_once: of methods with lines, only the first layer has them; in the others a step sees the start token.
         lora: adapters; the model is then the one of `interpolation`, frozen except for them.
     """

@@ -15,10 +15,12 @@ from safetensors.torch import save_file
 import abcnb
 from abcnb import pipeline
 from abcnb.lines.algorithm1 import calibrate_matrices
+from abcnb.lines.biases import Biases
 from abcnb.lines.calibration import calibrate_attention
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.training import CHECKPOINT
+from abcnb.proof.pruning import lines_left, prune
 from abcnb.rivals.lora import adapt
 from abcnb.study import runs as run_files
 from abcnb.study.experiments import FOUND, Experiment
@@ -149,7 +151,7 @@ def steps_to_do(experiment: Experiment, runs: Path) -> int:
 
 
 def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:
-    """Calibrate the base run's attention and leave attention and biases in the folder."""
+    """Calibrate the base run's attention, or prune it, and leave what was found in the folder."""
     plain = base.experiment
     reached = base.metrics["history"][-1]["exact_match"]
     if reached < INTERPOLATED:
@@ -158,6 +160,9 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
             "validation: its attention may lack lines that the task needs; more training.steps may mend that",
             file=sys.stderr,
         )
+    if experiment.bias == "pruned":
+        _write_lines(folder, lines_left(prune(base.model(), plain.data(), plain.seed)))
+        return
     what = experiment.algorithm1.average if experiment.algorithm1 else "weights"
     attention = pipeline.attention_of(base.model(device), plain.data(device), what, plain.seed)
     tensors = {f"{shape.name}.self": shape.self_attention for shape in attention}
@@ -169,5 +174,9 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
     else:
         searched = [experiment.searched(shape) for shape in attention]
         biases = calibrate_attention(searched, experiment.tau).biases(experiment.model.heads)
+    _write_lines(folder, biases)
+
+
+def _write_lines(folder: Path, biases: Biases) -> None:
     for file, (bias,) in zip(run_files.LINE_FILES, filter(None, biases), strict=False):
         write_atomically(folder / file, bias.save)

@@ -6,7 +6,7 @@ from abcnb.lines.algorithm1 import Algorithm1Config
 from abcnb.model.configs import ModelConfig, TrainingConfig
 from abcnb.pipeline import HEADS_WITH_LINES, PLAIN, RETRAINING
 from abcnb.rivals.lora import LoRAConfig
-from abcnb.study.experiments import FOUND, RULE, Experiment, WindowConfig
+from abcnb.study.experiments import FOUND, ONE_A_HEAD, RULE, Experiment, WindowConfig
 from abcnb.tasks.numbers import LONG_FACTOR
 from abcnb.tasks.task import full_name, get_task
 
@@ -33,7 +33,6 @@ STEPS = {
     ("rows", "lines"): {"": 2500},
 }
 OF_NUMBERS = ("by-hand", "window", "algorithm1", "columns")  # biases that strings do not have
-OF_LINES = ("by-hand", *RULE)  # biases of one line a head, in models without positions
 # What models in rows are trained on, except the plain one, which has the task's `for_plain`.
 IN_ROWS = {"multiplication": {"width": 6}, "many-addition": {"width": 6, "train_numbers": "repeated"}}
 LEARNING_RATE = 2e-3
@@ -77,6 +76,7 @@ METHODS = {
     "abc-paper": Method("the paper's ABC, Algorithm 1, operands padded to 61 digits", "none", bias="algorithm1"),
     "abc-columns": Method("ABC over matrix columns, operands padded to 61 digits", "none", bias="columns"),
     "abc": Method("ABC: lines found in the attention of Vanilla", "none", "kinds", "calibrated"),
+    "abc-pruned": Method("ABC, retrained with the lines that pruning leaves", "none", "kinds", "pruned"),
     "learned": Method("a learned vector for each position (Gehring et al. 2017)", "learned"),
     "randomized": Method(
         "randomized positions (Ruoss et al. 2023): sinusoidal at sorted random ones", "randomized"
@@ -147,12 +147,12 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
     if chosen.bias == "algorithm1":  # N×1's single digit is on no anti-diagonal
         parts["algorithm1"] = Algorithm1Config(**{"directions_cross": (-1, 0, 1)} if task == "n-by-1" else {})
     if chosen.bias in FOUND or chosen.adapts:
-        plain = experiment(task, "vanilla", preset, seed)
-        parts["interpolation"] = padded(plain) if over_columns else plain
+        first = experiment(task, "abc" if chosen.bias == "pruned" else "vanilla", preset, seed)
+        parts["interpolation"] = padded(first) if over_columns else first
         parts["lora"] = LoRAConfig() if chosen.adapts else None
     model = ModelConfig(
         decoder_layers=2,
-        heads=HEADS_WITH_LINES if chosen.bias in OF_LINES else PLAIN.heads,
+        heads=HEADS_WITH_LINES if chosen.bias in ONE_A_HEAD else PLAIN.heads,
         position=position_of(task, method, preset),
         architecture="encoder-decoder" if where == "encoder-decoder" else "decoder-only",
     )
@@ -174,7 +174,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
 
 def _role(method: str, where: str) -> str:
     """Which steps a method takes, as in `STEPS`."""
-    if METHODS[method].bias in OF_LINES:
+    if METHODS[method].bias in ONE_A_HEAD:
         return "lines"
     published = METHODS[method].bias == "window" if where == "encoder-decoder" else method != "vanilla"
     return "published" if published else "plain"

@@ -7,23 +7,24 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from abcnb.study.experiments import Experiment, from_dict
+from abcnb.study.experiments import LINES, Experiment, from_dict
 from abcnb.study.methods import METHODS, PRESETS, experiment
 
 LABELS = ("task", "method", "preset")  # what settings leave alone
 SHARED = ("seed", "base", "form", "width")  # with the interpolating model
 
 
-def sets_both(key: str, adapted: bool) -> bool:
-    """Whether a setting is of the interpolating model too; one that is adapted by LoRA shares all of `model`."""
-    return key in SHARED or (adapted and key.startswith("model."))
+def is_shared(key: str, bias: str, adapted: bool) -> bool:
+    """Whether a setting is of the interpolating model too: one that is adapted by LoRA shares all of `model`, and one
+    with lines, by its `bias`, whether only the first layer has them."""
+    return key in SHARED or (adapted and key.startswith("model.")) or (key == "look_once" and bias in LINES)
 
 
 def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
     """Apply `key=value` settings; what cannot be is refused.
 
-    `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the two models share (`sets_both`)
-    is set for both by the plain key.
+    `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the models share (`is_shared`)
+    is set for all by the plain key.
     """
     content = asdict(experiment)
     for setting in settings:
@@ -31,8 +32,10 @@ def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment
         if not equals:
             raise ValueError(f"expected a setting of the form key=value, got {setting!r}")
         _set(content, key, text)
-        if content["interpolation"] and sets_both(key, bool(content["lora"])):
-            _set(content["interpolation"], key, text)
+        first = content["interpolation"]
+        while first and is_shared(key, first["bias"], bool(content["lora"])):
+            _set(first, key, text)
+            first = first["interpolation"]
     return from_dict(Experiment, content)
 
 
@@ -96,8 +99,14 @@ def settings_of(wanted: Experiment) -> str:
         return ""
     frozen, adapted = experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted.lora is not None
     before, after = values(frozen), values(wanted)
-    if wanted.interpolation:
-        changed = {key: new for key, new in after.items() if new != before.get(key) and sets_both(key, adapted)}
-        before |= {f"interpolation.{key}": value for key, value in changed.items()}
+    new, prefix, first = (
+        {key: value for key, value in after.items() if value != before.get(key)},
+        "",
+        wanted.interpolation,
+    )
+    while first:
+        prefix += "interpolation."
+        before |= {f"{prefix}{key}": value for key, value in new.items() if is_shared(key, first.bias, adapted)}
+        first = first.interpolation
     changed = {key: text_of(new) for key, new in after.items() if key not in before or new != before[key]}
     return " ".join(f"{key}={text}" for key, text in changed.items() if key.rpartition(".")[2] not in LABELS)
