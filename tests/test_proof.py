@@ -22,7 +22,7 @@ from abcnb.proof.anywhere import anywhere, called, loosened, with_read
 from abcnb.proof.certificate import Certificate, Layers, certify, lead
 from abcnb.proof.inputs import batch_with, inputs_with
 from abcnb.proof.places import OUTPUT, number_of, short_of
-from abcnb.proof.pruning import prune
+from abcnb.proof.pruning import lines_left, prune, without
 from abcnb.proof.windows import (
     NOTHING,
     arranged,
@@ -32,6 +32,8 @@ from abcnb.proof.windows import (
     windows_of,
 )
 from abcnb.study import certificates, results
+from abcnb.study.fitting import fit
+from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
 from abcnb.tasks.nested import random_shape
 from abcnb.tasks.strings import StringTask
@@ -658,6 +660,31 @@ def test_what_is_pruned_says_the_same_whatever_it_reads():
     )
     values = cut.keys_values(torch.randn(1, 5, 128), torch.arange(5), False)[1]
     assert values[:, cut.cut_heads].std(2).max() == 0 and len(cut.cut_heads) > 0
+
+
+@torch.no_grad()
+def test_the_lines_that_pruning_leaves_are_those_of_the_heads_that_are_open_in_some_layer():
+    model, data = committed("successor")
+    (own,), (cross,) = model.self_biases, model.cross_biases
+    assert [set(bias.lines) for (bias,) in lines_left(model)] == [set(own.lines), set(cross.lines)]
+    averages = dict.fromkeys(
+        (f"decoder.{layer}.{name}_attention" for layer in range(2) for name in ("self", "cross")), torch.zeros(128)
+    )
+    heads = [heads for heads in heads_by_line(model) if heads.attention == "cross_attention"]
+    once = without(model, heads[0], averages)
+    assert lines_left(once) == lines_left(model)  # the other layer has it
+    twice = without(once, heads[0]._replace(layer=1), averages)
+    (kept,) = lines_left(twice).cross_biases
+    assert {line.head for line in kept.lines} == {line.head for line in cross.lines} - set(heads[0].numbers)
+    again = pipeline.new_model(data.task, model.config, 0, lines_left(twice))
+    assert {h.numbers for h in heads_by_line(again)} < {h.numbers for h in heads_by_line(model)}
+
+
+def test_a_model_is_retrained_with_the_lines_that_pruning_leaves(tmp_path):
+    run = fit(experiment("addition", "abc-pruned", "smoke"), tmp_path, progress=False)
+    first = load_run(tmp_path / run.experiment.interpolation.digest)
+    assert run.biases() == lines_left(prune(first.model(), first.experiment.data(), 0))
+    assert load_run(run.folder).predict("12+34").label == first.predict("12+34").label
 
 
 def test_an_input_on_which_one_attempt_was_wrong_is_among_those_of_the_next(monkeypatch):

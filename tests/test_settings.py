@@ -1,7 +1,7 @@
 import pytest
 
 from abcnb.study.methods import experiment
-from abcnb.study.settings import with_settings
+from abcnb.study.settings import settings_of, with_settings
 
 SMOKE = experiment("successor", "vanilla", "smoke")
 PAPER = experiment("successor", "abc-paper", "smoke")
@@ -27,6 +27,15 @@ def test_settings_reach_nested_configs():
 def test_settings_that_abc_shares_with_what_it_calibrates_are_set_for_both(setting, name, value):
     wanted = with_settings(experiment("addition", "abc", "smoke"), [setting])
     assert getattr(wanted, name) == getattr(wanted.interpolation, name) == value
+
+
+@pytest.mark.parametrize("setting, of_plain", [("look_once=True", False), ("width=5", 5), ("seed=5", 5)])
+def test_settings_that_a_chain_of_models_shares_are_set_for_all_and_named_once(setting, of_plain):
+    wanted = with_settings(experiment("multiplication", "abc-pruned"), [setting])
+    first = wanted.interpolation
+    of_each = [getattr(e, setting.split("=")[0]) for e in (wanted, first, first.interpolation)]
+    assert of_each == [of_plain or True, of_plain or True, of_plain]
+    assert settings_of(wanted) == ("" if setting == "seed=5" else setting)
 
 
 @pytest.mark.parametrize(
