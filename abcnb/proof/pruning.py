@@ -60,11 +60,11 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0, also: Sequence[
 
 def lines_left(model: Transformer) -> Biases:
     """The lines of the heads that are not cut in every layer, to retrain with: what is needless can mislead."""
-    kept: dict[str, dict[Line, None]] = {"self_attention": {}, "cross_attention": {}}
+    kept: dict[str, set[Line]] = {"self": set(), "cross": set()}
     for heads in heads_by_line(model):
         lines = (line._replace(head=head) for head in heads.numbers for line in heads.lines)
-        kept[heads.attention] |= dict.fromkeys(lines)
-    own, cross = (LineBias(name.split("_")[0], model.config.heads, tuple(lines)) for name, lines in kept.items())
+        kept[heads.attention.removesuffix("_attention")] |= {*lines}
+    own, cross = (LineBias(name, model.config.heads, tuple(sorted(lines))) for name, lines in kept.items())
     return Biases((own,), (cross,) if model.crossing else ())
 
 
