@@ -677,7 +677,7 @@ def test_the_lines_that_pruning_leaves_are_those_of_the_heads_that_are_open_in_s
     (kept,) = lines_left(twice).cross_biases
     assert {line.head for line in kept.lines} == {line.head for line in cross.lines} - set(heads[0].numbers)
     again = pipeline.new_model(data.task, model.config, 0, lines_left(twice))
-    assert {h.numbers for h in heads_by_line(again)} < {h.numbers for h in heads_by_line(model)}
+    assert len(heads_by_line(again)) == len(heads_by_line(model)) - 2
 
 
 def test_a_model_is_retrained_with_the_lines_that_pruning_leaves(tmp_path):
