@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from abcnb.lines.biases import Biases
-from abcnb.lines.line import Line, LineBias
+from abcnb.lines.line import Line, dealt
 from abcnb.model.layers import Attention
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
@@ -59,12 +59,12 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0, also: Sequence[
 
 
 def lines_left(model: Transformer) -> Biases:
-    """The lines of the heads that are not cut in every layer, to retrain with: what is needless can mislead."""
-    kept: dict[str, set[Line]] = {"self": set(), "cross": set()}
+    """The lines of the heads that are not cut in every layer, dealt anew to all heads: each has more of them, and none
+    shows a step what it does not need."""
+    kept: dict[str, list[Line]] = {"self": [], "cross": []}
     for heads in heads_by_line(model):
-        lines = (line._replace(head=head) for head in heads.numbers for line in heads.lines)
-        kept[heads.attention.removesuffix("_attention")] |= {*lines}
-    own, cross = (LineBias(name, model.config.heads, tuple(sorted(lines))) for name, lines in kept.items())
+        kept[heads.attention.removesuffix("_attention")] += heads.lines
+    own, cross = (dealt(name, model.config.heads, lines) for name, lines in kept.items())
     return Biases((own,), (cross,) if model.crossing else ())
 
 
