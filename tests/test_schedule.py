@@ -65,7 +65,7 @@ def measured(folder) -> pd.DataFrame:
     return table[MEASURED].reset_index(drop=True)
 
 
-def wait_for(condition, what, seconds=120):
+def wait_for(condition, what, seconds=300):
     ends = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < ends, f"waited {seconds} s for {what}"
