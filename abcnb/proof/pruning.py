@@ -59,8 +59,7 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0, also: Sequence[
 
 
 def lines_left(model: Transformer) -> Biases:
-    """The lines of the heads that are not cut in every layer, dealt anew to all heads: each has more of them, and none
-    shows a step what it does not need."""
+    """The lines of heads that are open in some layer, dealt anew to all heads, so that each line has more of them."""
     kept: dict[str, list[Line]] = {"self": [], "cross": []}
     for heads in heads_by_line(model):
         kept[heads.attention.removesuffix("_attention")] += heads.lines

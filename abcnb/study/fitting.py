@@ -153,6 +153,9 @@ def steps_to_do(experiment: Experiment, runs: Path) -> int:
 def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:
     """Calibrate the base run's attention, or prune it, and leave what was found in the folder."""
     plain = base.experiment
+    if experiment.bias == "pruned":
+        _write_lines(folder, lines_left(prune(base.model(), plain.data(), plain.seed)))
+        return
     reached = base.metrics["history"][-1]["exact_match"]
     if reached < INTERPOLATED:
         print(
@@ -160,9 +163,6 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
             "validation: its attention may lack lines that the task needs; more training.steps may mend that",
             file=sys.stderr,
         )
-    if experiment.bias == "pruned":
-        _write_lines(folder, lines_left(prune(base.model(), plain.data(), plain.seed)))
-        return
     what = experiment.algorithm1.average if experiment.algorithm1 else "weights"
     attention = pipeline.attention_of(base.model(device), plain.data(device), what, plain.seed)
     tensors = {f"{shape.name}.self": shape.self_attention for shape in attention}

@@ -99,14 +99,10 @@ def settings_of(wanted: Experiment) -> str:
         return ""
     frozen, adapted = experiment(wanted.task, wanted.method, wanted.preset, wanted.seed), wanted.lora is not None
     before, after = values(frozen), values(wanted)
-    new, prefix, first = (
-        {key: value for key, value in after.items() if value != before.get(key)},
-        "",
-        wanted.interpolation,
-    )
+    chosen = {key: value for key, value in after.items() if value != before.get(key)}
+    prefix, first = "interpolation.", wanted.interpolation
     while first:
-        prefix += "interpolation."
-        before |= {f"{prefix}{key}": value for key, value in new.items() if is_shared(key, first.bias, adapted)}
-        first = first.interpolation
+        before |= {f"{prefix}{key}": value for key, value in chosen.items() if is_shared(key, first.bias, adapted)}
+        prefix, first = f"{prefix}interpolation.", first.interpolation
     changed = {key: text_of(new) for key, new in after.items() if key not in before or new != before[key]}
     return " ".join(f"{key}={text}" for key, text in changed.items() if key.rpartition(".")[2] not in LABELS)
