@@ -151,7 +151,8 @@ def bench_parts(e: Experiment, device: torch.device, steps: int = 20) -> str:
 
     spent = {"data": seconds(lambda: data.train(config.batch_size, generator), device, steps)}
     spent["forward"] = seconds(forward, device, steps)
-    spent["backward"] = seconds(lambda: forward().backward(), device, steps) - spent["forward"]
+    loss = forward()
+    spent["backward"] = seconds(lambda: loss.backward(retain_graph=True), device, steps)
     spent["optimizer"] = seconds(update, device, steps)
     model.eval()
     validation = seconds(lambda: [wrong_tokens(model, part) for part in held_out], device)
