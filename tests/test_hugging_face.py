@@ -140,10 +140,6 @@ def test_what_would_ignore_the_lines_is_refused():
     for _ in range(2):  # once is enough, twice does no harm
         attached.detach()
     attach(model, LINES, RULE)
-    other = model_of("Llama")
-    attach(other, (LINES, OTHER), RULE)
-    with pytest.raises(ValueError, match="expected one bias for all layers"):
-        average_attention(other, [IDS_OF], RULE)
     with pytest.raises(
         ValueError, match=r"padded on either side alone, .* got one with padding inside it, number 1"
     ):
@@ -163,11 +159,12 @@ def test_what_would_ignore_the_lines_is_refused():
         logits(model, "$=12")
 
 
-def test_attention_that_is_not_plain_is_refused_where_each_layer_has_lines_of_its_own():
-    model = model_of("Gemma2", attn_logit_softcapping=0.1)
-    with pytest.raises(ValueError, match="expected plain attention for one bias per layer, got softcap"):
-        attach(model, (LINES, OTHER), RULE)
-    logits(model, IDS_OF)  # and it is left as it was
+def test_attention_along_lines_of_each_layers_own_is_averaged():
+    model = model_of("Llama")
+    attach(model, (LINES, OTHER), RULE)
+    (found,) = average_attention(model, [WHOLE], RULE)
+    for bias, seen in zip((LINES, OTHER), found.self_attention, strict=True):
+        assert torch.equal(seen.sum(0) > 0, (dense_mask(bias, found.stream.columns()) == 0).any(0))
 
 
 def test_a_cache_of_before_is_refused():
@@ -206,13 +203,6 @@ def test_lines_lead_beyond_a_window_of_the_models_own():
     write = WRITE | {"max_new_tokens": 4}
     kept, uncached = (model.generate(IDS_OF[:, :7], **write, use_cache=cached) for cached in (True, False))
     assert torch.equal(kept, uncached)
-
-
-def test_a_model_whose_attention_cannot_be_replaced_takes_one_bias_for_all_layers():
-    model = model_of("Falcon", alibi=False, bos_token_id=0)
-    with pytest.raises(ValueError, match="for one bias per layer, got FalconForCausalLM"):
-        attach(model, (LINES, OTHER), RULE)
-    attach(model, LINES, RULE).detach()
 
 
 def test_layers_with_a_window_of_their_own_are_refused():

@@ -1,7 +1,7 @@
 """Lines in decoders of Hugging Face transformers: their attention averaged, and lines attached to them.
 
-transformers is imported only where each layer gets lines of its own, or a cache has to be one that keeps every token;
-all else goes through the model that is handed in.
+transformers is imported only where a cache has to be one that keeps every token; all else goes through the model that
+is handed in.
 Works from transformers 4.56 on (`make oldest` tests that one).
 """
 
@@ -14,7 +14,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from safetensors import safe_open
 from torch import nn
 
@@ -25,7 +24,6 @@ from abcnb.yours.pytorch import Laid, PromptApart, TokenRule, alike, averaged, b
 _ATTACHED = "_abcnb_lines"
 _FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which sequences
 _SAVED = "abcnb_lines"  # a buffer: the lines travel with the weights
-_NAME = "abcnb-lines"  # of an attention and of its mask: registered under two names, causality would be lost
 
 Batch = torch.Tensor | Mapping[str, torch.Tensor]
 Lines = LineBias | PromptApart
@@ -52,11 +50,8 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
         rule: what the tokens are.
 
     Raises:
-        ValueError: the model returns no attention weights, or has a bias of its own in each layer, or a batch is not
-            [batch, tokens], or none.
+        ValueError: the model returns no attention weights, or a batch is not [batch, tokens], or none.
     """
-    if model.config._attn_implementation == _NAME:
-        raise ValueError("expected one bias for all layers, since eager attention takes no more: detach() first")
     before, sums = model.config._attn_implementation, {}
     model.set_attn_implementation("eager")
     try:
@@ -90,8 +85,7 @@ def attach(
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
-        biases: for all layers, as a 4-D mask of the model's own attention (eager or sdpa), or one for each layer, by an
-            attention of ours.
+        biases: for all layers, or one for each, as a 4-D mask of the model's own attention (eager or sdpa).
         rule: what the tokens are.
         keep_positions: leave the model its own positions, which fail beyond those that were trained; otherwise every
             token has position 0, as in `abc`.
@@ -104,11 +98,6 @@ def attach(
         raise ValueError(told)
     closed = Attached(model, tuple(LineBias("self", bias.heads, ()) for bias in biases), rule, keep_positions)
     try:
-        if len(biases) > 1 and model.config._attn_implementation != _NAME:  # transformers only warns
-            raise ValueError(
-                "expected a model whose attention can be replaced, for one bias per layer, got "
-                f"{type(model).__name__}; hand over one bias for all layers"
-            )
         _refuse_if_closed_tokens_are_seen(model, rule)
     finally:
         closed.detach()
@@ -220,7 +209,6 @@ class Attached:
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
         self.sequences: list[Laid] = []
         self.mark = uuid.uuid4().hex  # of caches; their copies keep it
-        self.before = model.config._attn_implementation
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         of_biases = [bias.as_dict() if isinstance(bias, LineBias) else asdict(bias) for bias in biases]
         content = json.dumps({"biases": of_biases, "rule": asdict(rule), "keep_positions": keep_positions})
@@ -231,25 +219,19 @@ class Attached:
             model.register_forward_hook(self._remember),
             model.register_load_state_dict_post_hook(self._check_loaded),
         ]
-        for module in self._modules():
-            setattr(module, _ATTACHED, self)
         if len(biases) > 1:
-            _register()
-            model.set_attn_implementation(_NAME)
-
-    def _modules(self) -> list[nn.Module]:
-        return [self.model, *(module for module in self.model.modules() if hasattr(module, "layer_idx"))]
+            layers = [module for module in model.modules() if hasattr(module, "layer_idx")]
+            self.hooks += [m.register_forward_pre_hook(self._of_layer, with_kwargs=True) for m in layers]
+        setattr(model, _ATTACHED, self)
 
     def detach(self) -> None:
-        """Give the model back its own attention and positions; once is enough."""
+        """Give the model back its own mask and positions; once is enough."""
         if getattr(self.model, _ATTACHED, None) is not self:
             return
         for hook in self.hooks:
             hook.remove()
-        for module in self._modules():
-            delattr(module, _ATTACHED)
+        delattr(self.model, _ATTACHED)
         delattr(self.model, _SAVED)
-        self.model.set_attn_implementation(self.before)
 
     def _check_loaded(self, model: nn.Module, keys: object) -> None:
         """After weights were loaded: those of other lines would be used along these."""
@@ -259,16 +241,7 @@ class Attached:
 
     @torch.compiler.disable
     def _prepare(self, model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Before each forward pass: the mask of the new tokens, and position 0 for all.
-
-        Lines of each layer's own travel in the same argument, one layer's heads after another's.
-        """
-        if len(self.biases) > 1 and model.config._attn_implementation != _NAME:
-            raise ValueError(
-                f"expected the attention that lines of each layer's own need, got "
-                f"{model.config._attn_implementation!r}: it was changed since attach(), here or in a model with the "
-                "same config"
-            )
+        """Before each forward pass: the mask of the new tokens, one layer's heads after another's, and position 0."""
         if getattr(model, "_is_replica", False):
             raise ValueError("expected one model a process, got a replica of DataParallel: use one GPU, or DDP")
         ids = args[0] if args else kwargs.get("input_ids")
@@ -314,6 +287,13 @@ class Attached:
             changed["past_key_values"] = DynamicCache()
         return (), kwargs | changed
 
+    def _of_layer(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Before each layer, and its attention: of the masks of all layers the one of this layer."""
+        mask, heads = kwargs.get("attention_mask"), self.biases[0].heads
+        if mask is not None and mask.shape[1] > heads:
+            kwargs = kwargs | {"attention_mask": mask.unflatten(1, (-1, heads))[:, module.layer_idx]}
+        return args, kwargs
+
     def _forgets(self, cache: object, wanted: bool | None) -> bool:
         """Whether the model would keep the last tokens of a window alone, beyond which lines lead."""
         if cache is not None:
@@ -327,30 +307,3 @@ class Attached:
         for part in output if isinstance(output, tuple) else output.values():
             if hasattr(part, "get_seq_length"):
                 setattr(part, _FILLED, (self.mark, self.sequences))
-
-
-def _register() -> None:
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
-    AttentionInterface.register(_NAME, _attend)
-    AttentionMaskInterface.register(_NAME, sdpa_mask)
-
-
-def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
-    """Attention of one layer along its own lines, in the form that transformers asks for."""
-    if getattr(module, _ATTACHED, None) is None:
-        raise ValueError(
-            f"expected lines for {type(module).__name__}, which has none: attach() gives them to a whole model"
-        )
-    unknown = [name for name in ("softcap", "s_aux") if kwargs.get(name) is not None]
-    if unknown:
-        raise ValueError(
-            f"expected plain attention for one bias per layer, got {', '.join(unknown)} of {type(module).__name__}; "
-            "hand over one bias for all layers, which leaves attention to the model"
-        )
-    groups = query.shape[1] // key.shape[1]
-    key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
-    mask = attention_mask.unflatten(1, (-1, query.shape[1]))[:, module.layer_idx]
-    mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=scaling)
-    return mixed.transpose(1, 2).contiguous(), None
