@@ -3,17 +3,23 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
+from abcnb import pipeline
 from abcnb.model.training import TrainingConfig, train
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
 
 torch.set_num_threads(1)
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 REPOSITORY = Path(__file__).parents[1]
@@ -32,9 +38,9 @@ def shared_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_runs(tmp_path_factory) -> Path:
+def shared_runs(shared_folder) -> Path:
     """A folder of finished runs, not to be written into."""
-    return tmp_path_factory.mktemp("shared") / "runs"
+    return shared_folder / "shared" / "runs"
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +88,32 @@ def run_python():
         return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
     return run
+
+
+def status_of_child(work: Callable[[], object]) -> int:
+    """Do some work in a process of its own, forked from this one; returns its status, or −n where signal n ended it."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture
+def small_pipeline(monkeypatch):
+    """The README's functions with models and batches that train in no time, and lines found in what they learn."""
+    monkeypatch.setattr(pipeline, "PLAIN", replace(pipeline.PLAIN, d_model=16, d_ff=16, heads=2))
+    monkeypatch.setattr(pipeline, "HEADS_WITH_LINES", 4)
+    for name in ("TRAINING", "RETRAINING"):
+        training = replace(getattr(pipeline, name), batch_size=8, validation_samples=8)
+        monkeypatch.setattr(pipeline, name, training)
+    monkeypatch.setattr(pipeline, "CALIBRATION_SAMPLES", 64)
+    monkeypatch.setattr(pipeline, "CALIBRATION_BATCHES", 4)
+    monkeypatch.setattr(pipeline.calibrate, "__defaults__", (0.03, 0))  # untrained attention is spread evenly
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.plain_loops import algorithm_1
 DIRECTIONS = st.lists(st.integers(-2, 2), min_size=1, max_size=3, unique=True).map(tuple)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(1, 6), st.integers(1, 7), st.integers(0, 4), st.integers(0, 4), DIRECTIONS,
     st.sampled_from((0.3, 0.87, 2.1)), st.sampled_from(("sum", "mean")), st.sampled_from(("direction", "head")),

@@ -225,7 +225,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     make=st.sampled_from([natural, aligned, unary]),
     narrow=st.integers(1, 12),

@@ -1,9 +1,9 @@
 """Files are written whole or not at all."""
 
+import os
 import platform
 import resource
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from abcnb.machine.files import check_writable, write_atomically
+from tests.conftest import status_of_child
 
 
 def test_write_atomically_writes_and_replaces(tmp_path):
@@ -67,17 +68,13 @@ def test_a_file_that_finds_no_room_says_where(tmp_path, little_room, write):
 
 def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
     file = tmp_path / "accuracy.csv"
-    program = """
-import os, signal, sys
-from pathlib import Path
-from abcnb.machine.files import write_atomically
-def write(name):
-    name.write_text("half")
-    os.kill(os.getpid(), signal.SIGKILL)
-write_atomically(Path(sys.argv[1]), write)
-"""
-    killed = subprocess.run([sys.executable, "-c", program, str(file)])
-    assert killed.returncode == -9 and len(list(tmp_path.iterdir())) == 1
+
+    def write(name):
+        name.write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert status_of_child(lambda: write_atomically(file, write)) == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
     others = [f".accuracy.csv.{n}@{platform.node()}" for n in (1, 10**20)] + [
         ".accuracy.csv.999999@elsewhere",
         ".accuracy.csv.bak",

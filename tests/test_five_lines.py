@@ -28,15 +28,7 @@ def five_lines(task, one_stream, plain_steps, steps, lengths, samples):
 
 
 @pytest.mark.parametrize("task, one_stream", STEPS)
-def test_five_lines_run(task, one_stream, monkeypatch):
-    monkeypatch.setattr(pipeline, "PLAIN", replace(pipeline.PLAIN, d_model=16, d_ff=16, heads=2))
-    monkeypatch.setattr(pipeline, "HEADS_WITH_LINES", 4)
-    for name in ("TRAINING", "RETRAINING"):
-        training = replace(getattr(pipeline, name), batch_size=8, validation_samples=8)
-        monkeypatch.setattr(pipeline, name, training)
-    monkeypatch.setattr(pipeline, "CALIBRATION_SAMPLES", 64)
-    monkeypatch.setattr(pipeline, "CALIBRATION_BATCHES", 4)
-    monkeypatch.setattr(calibrate, "__defaults__", (0.03, 0))  # untrained attention is spread evenly
+def test_five_lines_run(task, one_stream, small_pipeline):
     *_, lengths = STEPS[task, one_stream]
     lines, model, scores = five_lines(task, one_stream, 2, 2, lengths, 20)
     assert model.gathers and model.crossing == bool(lines.stream.source)

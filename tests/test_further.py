@@ -39,7 +39,7 @@ ANSWERS = {
 }
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.sampled_from(sorted(ANSWERS)), st.integers(1, 40), st.sampled_from(["random", "hard"]))
 def test_answers_are_those_of_plain_python(name, length, test_set):
     task = get_task(name)

@@ -92,7 +92,7 @@ lines_of_addition = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(lines_of_addition, max_size=5), st.integers(1, 6), st.data())
 def test_dense_and_open_tokens_agree_and_no_row_is_empty(lines, width, data):
     stream = get_task("addition").stream(width)
@@ -108,7 +108,7 @@ def test_dense_and_open_tokens_agree_and_no_row_is_empty(lines, width, data):
     assert torch.equal(bias(rows, part), dense[..., some])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(lines_of_addition, max_size=4))
 def test_lines_are_written_and_read_again(tmp_path_factory, lines):
     file = tmp_path_factory.mktemp("lines") / "cross.json"

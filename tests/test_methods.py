@@ -59,12 +59,12 @@ def test_what_a_further_task_has_can_be_trained(task):
         assert len(experiment(task, method, preset).data().train(2, torch.Generator().manual_seed(0)).target) == 2
 
 
-@pytest.mark.parametrize("task, method, preset", [key for key in EXPERIMENTS if key[1] in ("abc", "lora")])
-def test_abc_and_lora_start_from_the_vanilla_model_which_is_trained_once(task, method, preset):
-    for seed in (0, 2):
-        wanted = experiment(task, method, preset, seed)
-        assert wanted.interpolation == experiment(task, "vanilla", preset, seed)
-        assert wanted.digest != wanted.interpolation.digest
+def test_abc_and_lora_start_from_the_vanilla_model_which_is_trained_once():
+    for task, method, preset in EXPERIMENTS:
+        for seed in (0, 2) if method in ("abc", "lora") else ():
+            wanted = experiment(task, method, preset, seed)
+            assert wanted.interpolation == experiment(task, "vanilla", preset, seed)
+            assert wanted.digest != wanted.interpolation.digest
 
 
 def test_no_two_methods_are_the_same_experiment():

@@ -43,7 +43,7 @@ lists = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lists)
 def test_the_answer_is_the_value_of_the_list(tree):
     batch = TASK.batch(TASK.parse(text_of(tree)))

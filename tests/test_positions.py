@@ -13,7 +13,7 @@ from abcnb.rivals.rotary import rotate
 from abcnb.tasks.task import get_task
 
 D = 8
-quick = settings(max_examples=30, deadline=None)
+quick = settings(max_examples=30)
 
 
 def unary(width):

@@ -84,7 +84,7 @@ def test_a_machine_writes_the_label(name, base, width, seed):
     assert torch.equal(torch.stack(written, 1), task.label(*operands))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.sampled_from(["addition", "successor", "n-by-1"]),
     st.booleans(),
@@ -145,7 +145,7 @@ def is_wrong(model, data, source):
     return bool((model.predictions(batch) != batch.target).any())
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.integers(0, 10_000), st.floats(0.02, 0.6))
 def test_a_disturbed_model_is_certified_or_shown_to_be_wrong(seed, much):
     model, data = committed("parity")
@@ -226,7 +226,7 @@ def of_lists(lines, base=3, seed=0, look_once=True):
     return pipeline.new_model(data.task, model.config, seed, biases).eval(), data
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.integers(1, 4), st.integers(0, 1000), st.sets(st.sampled_from(LEAVING), max_size=2))
 def test_what_a_step_of_nested_lists_sees_is_a_window_and_its_logits_are_the_models(depth, seed, leaving):
     model, data = of_lists(sorted(leaving) + STAYING, seed=seed % 5, look_once=bool(leaving))
@@ -393,7 +393,8 @@ def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name
         seen = [every[token] for token in sorted({*kind.node.tokens, kind.right}) if token in every]
         together = set(map(tuple, torch.stack(seen, 1).tolist())) if seen else {()}
         listed.setdefault((kind.node, kind.right, kind.number), set()).update(together)
-    for first, second in ((1, 2), (2, 5), (9, 3), (4, 9), (3, 16), (30, 2), (2, 30)):
+    long = ((30, 2), (2, 30)) if (name, lines) in APART else ()
+    for first, second in ((1, 2), (2, 5), (9, 3), (4, 9), (3, 16), *long):
         sizes = task.size(second, first) if task.has_terms else (first, second)
         batch = task.batch(rows.drawn(task, sizes, 16, draw))
         with torch.no_grad():

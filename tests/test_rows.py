@@ -36,7 +36,7 @@ def test_a_sum_by_hand():
 numbers = st.integers(0, 10**30)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(a=numbers, b=numbers, base=st.sampled_from([2, 3, 10, 16]))
 def test_products_agree_with_python(a, b, base):
     task = get_task("multiplication", base)
@@ -52,7 +52,7 @@ def test_products_agree_with_python(a, b, base):
     assert number_of(task.label(*operands)[0], base) == a * b
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(terms=st.lists(numbers, min_size=2, max_size=12), base=st.sampled_from([2, 10, 16]))
 def test_sums_agree_with_python(terms, base):
     task = get_task("many-addition", base)

@@ -1,7 +1,6 @@
 """The store: what is there is used, in order, before anything is trained."""
 
 import json
-import os
 import shutil
 from dataclasses import replace
 
@@ -156,28 +155,6 @@ def test_stored_results_of_other_code_are_named_once(tmp_path, trained, no_train
     found.history(WANTED)
     found.cost(WANTED)
     assert capsys.readouterr().out == ""
-
-
-STORED = """
-import sys
-from abcnb.study.methods import experiment
-from abcnb.study.store import open_store
-wanted, store = experiment("successor", "abc", "smoke"), open_store(sys.argv[1], sys.argv[2], device="cpu")
-store.run(wanted), store.scores(wanted, [3], 40), store.history(wanted)
-"""
-
-
-def test_results_of_before_a_change_of_the_calibration_are_named(tmp_path, trained, repository, run_python):
-    """A copy of the package that calibrates otherwise does not show stored results as its own."""
-    reports = reports_with(tmp_path, trained)
-    shutil.copytree(repository / "abcnb", tmp_path / "abcnb", ignore=shutil.ignore_patterns("__pycache__"))
-    calibration, zeroed = tmp_path / "abcnb" / "lines" / "calibration.py", "of_shape[cells[index]] = 0.0"
-    assert calibration.read_text().count(zeroed) == 1
-    calibration.write_text(calibration.read_text().replace(zeroed, "of_shape[cells[index]] *= 0.01"))
-    places = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(tmp_path)}}
-    done = run_python(STORED, tmp_path / "runs", reports, **places)
-    (told,) = done.stdout.splitlines()
-    assert f"come from other code ({fingerprint()}; this is " in told
 
 
 def test_the_store_reads_what_is_committed_unless_that_is_left_out():

@@ -83,7 +83,7 @@ ANSWERS = {
 }
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.sampled_from(sorted(ANSWERS)), st.integers(4, 70))
 def test_answers_are_those_of_plain_python(name, length):
     task = get_task(name)

@@ -124,10 +124,10 @@ def test_published_numbers_do_not_stand_beside_models_that_the_paper_does_not_ha
 @pytest.mark.parametrize(
     ("document", "made"), [("README.md", tables.overview), ("reports/tables.md", tables.long_tables)]
 )
-def test_the_committed_tables_are_current(document, made):
+def test_the_committed_tables_are_current_in_whatever_order_the_rows_come(document, made):
     text = (REPOSITORY / document).read_text()
     inside = text.partition(tables.TABLE_BEGINS)[2].partition(tables.TABLE_ENDS)[0]
-    table = results.read(REPOSITORY / "reports/results/accuracy.csv")
+    table = results.read(REPOSITORY / "reports/results/accuracy.csv").sample(frac=1, random_state=0)
     # As when it was written: who changes the code has rows of other code, and a table that would say so.
     more = (
         [results.read(REPOSITORY / "reports" / "results" / "certificates.csv")] if made is tables.overview else []
@@ -140,12 +140,6 @@ def test_the_committed_certificates_are_on_their_page():
     inside = text.partition(tables.TABLE_BEGINS)[2].partition(tables.TABLE_ENDS)[0]
     rows = results.read(REPOSITORY / "reports" / "results" / "certificates.csv")
     assert inside.strip() == tables.markdown(certificates.table(rows))
-
-
-@pytest.mark.parametrize("made", [tables.overview, tables.long_tables])
-def test_tables_do_not_depend_on_the_order_of_the_rows(made):
-    table = results.read(REPOSITORY / "reports/results/accuracy.csv")
-    assert made(table.sample(frac=1, random_state=0)) == made(table)
 
 
 def test_no_table_is_replaced_by_nothing(tmp_path):

@@ -13,7 +13,7 @@ from abcnb.tasks.numbers import Sampler
 from abcnb.tasks.task import TASKS, Task, get_task, register
 from abcnb.tasks.tokens import decode
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=60)
 bases = st.integers(2, 16)
 
 
@@ -110,11 +110,6 @@ def test_all_nines_carry_through(base, length):
     assert label(get_task("addition", base), nines, nines) == [base - 2] + [base - 1] * (length - 1) + [1]
 
 
-def test_nines_times_nine():
-    # 9999 × 9 = 89991
-    assert label(get_task("n-by-1"), [9, 9, 9, 9, 0], [9]) == [1, 9, 9, 9, 8]
-
-
 def test_sixty_digit_numbers():
     a = 123456789012345678901234567890123456789012345678901234567890
     b = 987654321098765432109876543210987654321098765432109876543219
@@ -145,7 +140,7 @@ def test_results_that_do_not_fit_are_refused(sums, what):
         propagate_carries(torch.tensor([sums]), 10)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(-500, 500), min_size=1, max_size=8), st.integers(2, 16))
 def test_few_samples_and_many_have_the_same_carries(sums, base):
     row = torch.tensor([*sums, 40_000, *[0] * 20])  # large enough that no number is negative
@@ -400,12 +395,6 @@ def test_a_batch_made_on_a_device_copies_nothing_to_it(name):
         with Copies() as copies:
             task.batch(operands, form)
         assert copies.count == 0
-
-
-def test_the_copy_counter_counts():
-    with Copies() as copies:
-        torch.zeros(3).to("meta")
-    assert copies.count == 1
 
 
 @pytest.mark.parametrize(

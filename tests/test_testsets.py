@@ -118,14 +118,14 @@ def test_hexadecimal_test_set_has_its_count():
 
 def test_binary_test_set_longer_than_six_ends():
     """Seven bits make 64 numbers and 4096 pairs: fewer than asked for, but the call comes back."""
-    with at_most(3):
+    with at_most(60):
         a, b = random_operands(get_task("addition", 2), 7)
     assert 0 < len(a) <= 4096
     assert all(64 <= n < 128 for n in integers(a, 2) + integers(b, 2))
 
 
 def test_ten_million_digits_take_no_power_of_ten():
-    with at_most(9):
+    with at_most(25):
         assert random_operands(get_task("successor"), 10_000_000, 1)[0].shape == (1, 10_000_001)
 
 
@@ -261,7 +261,7 @@ def test_every_task_has_distinct_repeatable_cases(task, length):
 # Unequal lengths, more padding
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(task=st.sampled_from(sorted(BY_ITSELF)), length=st.integers(1, 40), base=st.sampled_from([2, 3, 10, 16]))
 def test_unequal_operands_are_distinct_numbers_of_at_most_the_length(task, length, base):
     chosen = get_task(task, base if base in TASKS[task].bases else None)
@@ -273,7 +273,7 @@ def test_unequal_operands_are_distinct_numbers_of_at_most_the_length(task, lengt
     assert_labels_are_right(chosen, operands)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(task=st.sampled_from(sorted(BY_ITSELF)), length=st.integers(1, 40), base=st.sampled_from([2, 3, 10, 16]))
 def test_padded_numbers_have_the_length_behind_one_to_twenty_more_zeros(task, length, base):
     chosen = get_task(task, base if base in TASKS[task].bases else None)

@@ -1,6 +1,6 @@
 """Lines in a GPT-2 that `Trainer` of transformers trains: a script as a user would write it, and checkpoints."""
 
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -17,22 +17,25 @@ pytest.importorskip("accelerate")
 SCRIPT = Path(__file__).with_name("gpt2_with_trainer.py")
 
 
-def printed_by_the_script(folder, *steps):
-    command = [sys.executable, SCRIPT, folder, *steps]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=1800)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def printed_by_the_script(tmp_path, monkeypatch, capsys):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(tmp_path), *map(str, arguments)])
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_the_script_runs(tmp_path):
-    printed = printed_by_the_script(tmp_path, 2, 2, 0.03)
+def test_the_script_runs(printed_by_the_script):
+    printed = printed_by_the_script(2, 2, 0.03)
     assert "share" in printed and printed.splitlines()[-1].startswith("60 digits: ")
 
 
 @pytest.mark.slow
-def test_the_script_is_right_at_sixty_digits(tmp_path):
+def test_the_script_is_right_at_sixty_digits(printed_by_the_script):
     """About five minutes on one thread."""
-    printed = printed_by_the_script(tmp_path, 1000, 800)
+    printed = printed_by_the_script(1000, 800)
     print(printed)
     assert printed.splitlines()[-3:] == ["3 digits: 100%", "12 digits: 100%", "60 digits: 100%"]
 

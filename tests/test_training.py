@@ -1,6 +1,9 @@
 import json
+import os
 import shutil
+import signal
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from abcnb.model import training
 from abcnb.model.training import CHECKPOINT, TrainingConfig, learning_rate, train
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
+from tests.conftest import status_of_child
 
 TINY = TrainingConfig(
     steps=20, batch_size=8, learning_rate=3e-3, warmup_steps=5, validate_every=5, validation_samples=16
@@ -31,22 +35,15 @@ def weights(model):
 
 # --- interrupted and resumed
 
-# Each child saves after every step up to the seventh, and is killed in the middle of its 14th.
-KILLED = """
-import os, signal, sys
-from dataclasses import replace
-from pathlib import Path
-import torch
-torch.set_num_threads(1)
-from abcnb.model import training
-from abcnb.tasks.numbers import split_numbers
-from tests.test_training import CASES, make
 
+# Each child saves after every step up to the seventh, and is killed in the middle of its 14th.
 class Killed:
     def __init__(self, data):
         self.data, self.calls = data, 0
+
     def validation(self, *rest):
         return self.data.validation(*rest)
+
     def train(self, *rest):
         self.calls += 1
         if self.calls == 8:
@@ -55,26 +52,23 @@ class Killed:
             os.kill(os.getpid(), signal.SIGKILL)
         return self.data.train(*rest)
 
-for name, case in CASES.items():
-    child = os.fork()
-    if child == 0:
-        training.CHECKPOINT_SECONDS = -1.0
-        model, data, config = make(*case)
-        training.train(model, Killed(data), config, 4, Path(sys.argv[1]) / name, progress=False)
-        os._exit(0)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, name
-"""
+
+def train_and_die(case, folder):
+    training.CHECKPOINT_SECONDS = -1.0
+    model, data, config = make(*case)
+    train(model, Killed(data), config, 4, folder, progress=False)
+
+
 CASES = {"plain": ("vanilla", 0.0), "dropout": ("vanilla", 0.1), "lines": ("abs", 0.1)}
 CASES |= {"in one stream": ("fire", 0.0, "addition", "decoder-only")}
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory, run_python, repository):
+def killed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
-    for name in CASES:
+    for name, case in CASES.items():
         (folder / name).mkdir()
-    done = run_python(KILLED, folder, cwd=repository)
-    assert done.returncode == 0, done.stderr
+        assert status_of_child(partial(train_and_die, case, folder / name)) == -signal.SIGKILL
     return folder
 
 
