@@ -12,6 +12,7 @@ from abcnb.study.tables import comparison
 from tests.made_up import made_up
 
 REPOSITORY = Path(__file__).parents[1]
+NONE = results.read(REPOSITORY / "nowhere" / "certificates.csv")
 
 
 def test_comparison_of_a_made_up_table():
@@ -115,7 +116,7 @@ def test_here_committed_and_published_stand_below_one_another():
 def test_published_numbers_do_not_stand_beside_models_that_the_paper_does_not_have():
     names = ("addition", "vanilla", 0, 60, 3, 10_000)
     table = pd.DataFrame([made_up(*names, preset="decoder-only")])
-    for text in (tables.overview(table), tables.long_tables(table), tables.three_ways(table, table, (60,))):
+    for text in (tables.overview(table, NONE), tables.long_tables(table), tables.three_ways(table, table, (60,))):
         assert "(0)" not in text and "published" not in text and "reproduce" not in text
         assert lines_of_tables(text)
     assert "(0)" in tables.long_tables(pd.DataFrame([made_up(*names)]))
@@ -129,9 +130,8 @@ def test_the_committed_tables_are_current_in_whatever_order_the_rows_come(docume
     inside = text.partition(tables.TABLE_BEGINS)[2].partition(tables.TABLE_ENDS)[0]
     table = results.read(REPOSITORY / "reports/results/accuracy.csv").sample(frac=1, random_state=0)
     # As when it was written: who changes the code has rows of other code, and a table that would say so.
-    more = (
-        [results.read(REPOSITORY / "reports" / "results" / "certificates.csv")] if made is tables.overview else []
-    )
+    proved = results.read(REPOSITORY / "reports/results/certificates.csv")
+    more = [proved] if made is tables.overview else []
     assert inside.strip() == made(table.assign(code=fingerprint()), *more).strip()
 
 
@@ -243,5 +243,5 @@ def test_a_single_seed_is_marked():
 
 def test_markup_in_a_row_does_not_reach_the_page():
     harmful = made_up(length=60, hardware="<svg onload=alert(1)>")
-    text = tables.overview(pd.DataFrame([harmful]))
+    text = tables.overview(pd.DataFrame([harmful]), NONE)
     assert "<svg" not in text and "&lt;svg onload=alert(1)&gt;" in text

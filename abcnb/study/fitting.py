@@ -46,8 +46,6 @@ def fit(
     waits. A device that is not there, and a stored run that is damaged or another experiment's, are refused.
 
     Args:
-        runs: the folder of all runs.
-        device: `auto`, `cpu` or `cuda`.
         listener: called a few times a second with the number of steps done since its last call and the last loss, or
             with 0 and NaN while another process works on the run; what it raises stops the training, which leaves a
             checkpoint.

@@ -137,12 +137,6 @@ def read(file: Path) -> pd.DataFrame:
     return table
 
 
-def locked(file: Path) -> FileLock:
-    """The lock under which a CSV is read and written again, so that no other process's rows are lost."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return FileLock(file.with_name(f".{file.name}.lock"))
-
-
 def record(file: Path, rows: list[dict]) -> None:
     """Write rows into a CSV, replacing earlier ones of the same key; safe from many processes at once.
 
@@ -150,7 +144,8 @@ def record(file: Path, rows: list[dict]) -> None:
     more samples stays; if the run was trained again, its rows take the new seconds.
     """
     content = content_of(file)
-    with locked(file):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_name(f".{file.name}.lock")):
         new = pd.DataFrame(rows, columns=content.columns)
         old = read(file)
         if file.stem.endswith(("learning", "lines")):  # those of a run are of one training

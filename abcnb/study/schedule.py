@@ -29,14 +29,10 @@ def name_of(e: Experiment) -> str:
 def run_all(
     wanted: results.Wanted, runs: Path, csv: Path, engine: Engine, device: str = "auto", fresh: bool = False
 ) -> list[str]:
-    """Fit and evaluate experiments; returns one line for each that failed twice.
+    """Fit and evaluate experiments, those first on which others build; returns one line for each that failed twice.
 
-    Args:
-        wanted: one that another builds on is done before that other starts.
-        runs, csv: where runs and scores go; validations and lines go into files beside it (`results.beside`).
-        engine: what runs them; stopped at the end.
-        device: `auto`, `cpu` or `cuda`.
-        fresh: train and measure again what other code did.
+    Scores go into the CSV, validations and lines into files beside it (`results.beside`). `fresh` trains and measures
+    again what other code did. The engine is stopped at the end.
     """
     for e, tests in wanted.items():
         for test_set, length, samples in tests:

@@ -57,7 +57,7 @@ def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "ran
     return markdown(shown.assign(seeds=shown["seeds"].map(lambda count: ONE if count == 1 else count)))
 
 
-def overview(table: pd.DataFrame, certificates: pd.DataFrame | None = None) -> str:
+def overview(table: pd.DataFrame, certificates: pd.DataFrame) -> str:
     """One row for each task and architecture, at the longest of the lengths that all its methods were tested at.
 
     The best rival is that of all settings that rivals were tried with; of `abc` also hard cases, how many models were
@@ -78,11 +78,9 @@ def overview(table: pd.DataFrame, certificates: pd.DataFrame | None = None) -> s
         found |= {"vanilla": _counted(in_random, "vanilla"), "best rival": _best_rival(others, at[group.index[0]])}
         found |= {f"`{name}`": _counted(in_random, name) for name in ("abs", "abc")}
         of_abc = "task == @task and preset == @preset and method == 'abc' and settings == @settings"
-        tried = pd.DataFrame() if certificates is None else certificates.query(of_abc)
-        seeds = (
-            () if tried.empty else (tried[tried["outcome"] == CORRECT]["seed"].nunique(), tried["seed"].nunique())
-        )
-        proved = "{} of {}".format(*seeds) if seeds else "not run"
+        tried = certificates.query(of_abc)
+        right = tried[tried["outcome"] == CORRECT]["seed"].nunique()
+        proved = f"{right} of {tried['seed'].nunique()}" if len(tried) else "not run"
         found |= {"`abc`, hard": _counted(in_hard, "abc"), "`abc`, proved": proved}
         rows.append(found | {"paper's ABC": "" if known is None else f"{known:g}"})
     if not rows:
