@@ -171,7 +171,7 @@ OUTPUTS = """([name, pairs]) => pairs.map(([a, b]) => [...models[name].write(sou
     .map((step) => DATA.characters[step.token]).join(""))"""
 
 
-@pytest.mark.parametrize("name, lengths", [("lined", (3, 6, 12, 60)), ("plain", (3, 6, 7, 9))])
+@pytest.mark.parametrize("name, lengths", [("lined", (3, 6, 12, 24)), ("plain", (3, 6, 7, 9))])
 def test_the_page_writes_what_the_models_write(open_page, adding, repository, name, lengths):
     """200 sums or more for each model, hard cases among them, to the last token."""
     page, complaints = opened(open_page, adding)

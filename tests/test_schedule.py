@@ -169,7 +169,7 @@ def test_a_csv_that_cannot_take_the_results_is_refused_before_anything_runs(tmp_
     assert not engine.started and engine.stopped
 
 
-METRICS = ("{", "{}", '{"history": [{}]}', "[]", "null", "3", '{"history": null}')  # that are none
+METRICS = ("{", "[]", '{"history": null}')  # that are none
 
 
 @pytest.mark.parametrize("name, text", [("evaluations.json", "{"), *(("metrics.json", text) for text in METRICS)])

@@ -270,7 +270,6 @@ def test_unequal_operands_are_distinct_numbers_of_at_most_the_length(task, lengt
     assert 0 < len(rows) <= 60 and len(rows.unique(dim=0)) == len(rows)
     width = chosen.digits_at(length)
     assert operands[0].shape[1] == width + 1 and not operands[0][:, -1].any()
-    assert_labels_are_right(chosen, operands)
 
 
 @settings(max_examples=30)
@@ -287,18 +286,6 @@ def test_padded_numbers_have_the_length_behind_one_to_twenty_more_zeros(task, le
         assert 0 < len(rows) <= 5 and len(rows.unique(dim=0)) == len(rows)
         for number in integers(operands[0], chosen.base):
             assert length_of(number, chosen.length_base) == length
-        assert_labels_are_right(chosen, operands)
-
-
-def assert_labels_are_right(task, operands):
-    """The label of `successor`, `addition` and `n-by-1` against Python's integers, that of Parity against its bits."""
-    numbers = list(zip(*(integers(operand, task.base) for operand in operands), strict=True))
-    labels = integers(task.label(*operands), task.base)
-    right = {"successor": lambda a: a + 1, "addition": lambda a, b: a + b, "n-by-1": lambda a, b: a * b}
-    if task.name in right:
-        assert labels == [right[task.name](*sample) for sample in numbers]
-    if task.name == "parity":
-        assert task.label(*operands)[:, -1].tolist() == [a.bit_count() % 2 for (a,) in numbers]
 
 
 @pytest.mark.parametrize("task, most", [("addition", 12), ("successor", 12), ("n-by-1", 12), ("parity", 40)])
