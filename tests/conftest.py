@@ -25,6 +25,14 @@ os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 REPOSITORY = Path(__file__).parents[1]
 
 
+LONGEST = ("test_notebooks", "test_schedule", "test_browser", "test_claim", "test_proof")
+
+
+def pytest_collection_modifyitems(items):
+    """The longest tests first, so that at the end no process waits for one of them."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     return REPOSITORY
