@@ -1,7 +1,6 @@
 """One thread everywhere, and a few small trained models that many tests share."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,14 +22,6 @@ settings.load_profile("any machine")
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 REPOSITORY = Path(__file__).parents[1]
-
-
-LONGEST = ("test_notebooks", "test_schedule", "test_browser", "test_claim", "test_proof")
-
-
-def pytest_collection_modifyitems(items):
-    """The longest tests first, so that at the end no process waits for one of them."""
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 @pytest.fixture(scope="session")
@@ -85,17 +76,6 @@ def successors():
             )  # fmt: skip
             train(models[name], wanted.data(), config, seed=0, progress=False)
     return wanted.get_task(), models
-
-
-@pytest.fixture(scope="session")
-def run_python():
-    """Run a Python text in a process of its own; returns the finished process."""
-
-    def run(text: str, *arguments, **options) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-c", text, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
-
-    return run
 
 
 def status_of_child(work: Callable[[], object]) -> int:
