@@ -33,6 +33,7 @@ FAMILIES = {
     "Phi": {"intermediate_size": 64},
     "GPTNeoX": {"intermediate_size": 64},
     "GPT2": {},
+    "Falcon": {"alibi": False, "bos_token_id": 0},
     "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 1},
 }
 WRITE = {"do_sample": False, "pad_token_id": IDS["@"], "eos_token_id": None}  # how `generate` is asked

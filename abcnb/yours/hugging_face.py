@@ -288,7 +288,7 @@ class Attached:
         return (), kwargs | changed
 
     def _of_layer(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Before each layer, and its attention: of the masks of all layers the one of this layer."""
+        """Before each layer and before its attention: of the masks of all layers, the layer's own."""
         mask, heads = kwargs.get("attention_mask"), self.biases[0].heads
         if mask is not None and mask.shape[1] > heads:
             kwargs = kwargs | {"attention_mask": mask.unflatten(1, (-1, heads))[:, module.layer_idx]}
