@@ -211,13 +211,6 @@ def test_kept_lines_are_marked_and_dropped_ones_are_not():
     assert figure.axes[0].get_ylabel() == "strength d"
 
 
-def test_what_lines_explain_is_drawn_against_tau():
-    curve = pd.DataFrame({"tau": [0.1, 0.2], "lines": [6, 4], "exact_match": [100.0, 90.0]})
-    (axis,) = figures.explained_by_lines(curve, "title").axes
-    assert [line.get_xydata().tolist() for line in axis.lines] == [[[0.1, 100.0], [0.2, 90.0]]]
-    assert [text.get_text() for text in axis.texts] == ["6", "4"]
-
-
 def test_the_plateau_has_a_curve_per_seed_and_the_lines_of_the_first():
     columns = ["task", "seed", "tau", "lines", "exact_match"]
     rows = [("parity", 70, 0.1, 9, 100.0), ("parity", 70, 0.3, 4, 20.0), ("parity", 71, 0.1, 8, 99.0)]

@@ -120,8 +120,7 @@ def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> 
         config: the choices.
 
     Returns:
-        One row for each line and head: head, direction, offset, support (its cells), strength (d_l), centred
-        (d_l − max d), z_score and kept.
+        One row for each line and head: head, direction, offset, strength (d_l), centred (d_l − max d) and kept.
 
     Raises:
         ValueError: attention that is not finite.
@@ -136,17 +135,14 @@ def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> 
         cells = attention.flatten(1)[:, (rows * total + at.clamp(min=0)).flatten()]
         sums, support = (cells.view(-1, *at.shape) * inside).sum(-1), inside.sum(1)
         strength = sums / support.clamp(min=1) if config.statistic == "mean" else sums
-        parts.append(
-            [part[..., support > 0] for part in (torch.full_like(offset, direction), offset, support, strength)]
-        )
-    direction, offset, support, d = (torch.cat(part, -1) for part in zip(*parts, strict=True))
-    centred, z_score, kept = torch.empty_like(d), torch.empty_like(d), torch.empty_like(d, dtype=torch.bool)
+        parts.append([part[..., support > 0] for part in (torch.full_like(offset, direction), offset, strength)])
+    direction, offset, d = (torch.cat(part, -1) for part in zip(*parts, strict=True))
+    centred, kept = torch.empty_like(d), torch.empty_like(d, dtype=torch.bool)
     pools = direction if config.pool == "direction" else torch.zeros_like(direction)
     for pool in pools.unique():
         some = pools == pool
         mean, deviation = d[:, some].mean(1, keepdim=True), d[:, some].std(1, correction=0, keepdim=True)
         centred[:, some] = d[:, some] - d[:, some].amax(1, keepdim=True)
-        z_score[:, some] = (d[:, some] - mean) / deviation.clamp(min=1e-12)
         # The margin keeps rounding noise around equal lines from counting as a pattern.
         threshold = getattr(config, f"kappa_{name}") * deviation + mean + 1e-6 * mean.abs()
         kept[:, some] = (centred if config.threshold_on == "centred" else d)[:, some] > threshold
@@ -155,10 +151,8 @@ def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> 
         "head": torch.arange(heads).repeat_interleave(lines),
         "direction": direction.repeat(heads),
         "offset": offset.repeat(heads),
-        "support": support.repeat(heads),
         "strength": d,
         "centred": centred,
-        "z_score": z_score,
         "kept": kept,
     }
     return pd.DataFrame({name: values.flatten().numpy() for name, values in columns.items()})

@@ -168,7 +168,8 @@ def check_request(task: Task, length: int, samples: int, test_set: str = "random
         raise ValueError(f"expected lengths of at least {task.shortest} for {task.name}, got {length}")
     if task.in_rows:
         check_test(1, task.outputs_at(length), 1)
-    digits, operands = length * math.log(task.length_base) / math.log(task.base), task.operands_at(length)
+    digits = length * math.log(task.length_base) / math.log(task.base)
+    operands = length if task.has_terms else task.operands
     most = task.base ** min(digits * operands, 30)  # there are no more samples than that
     check_test(min(samples, int(most)), digits, operands)
 

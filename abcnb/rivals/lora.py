@@ -54,11 +54,6 @@ class LowRankLinear(nn.Module):
         return self.frozen(x) + F.linear(F.linear(x, self.down), self.up)
 
 
-def is_adapted(model: Transformer) -> bool:
-    """Whether a model has adapters."""
-    return any(isinstance(module, LowRankLinear) for module in model.modules())
-
-
 def add_adapters(model: Transformer, config: LoRAConfig) -> None:
     """Freeze a model and give every query and key projection of its decoder an adapter, in place."""
     model.requires_grad_(False)
@@ -103,7 +98,7 @@ def adapt(
             each, where queries and keys decide nothing.
     """
     check_data(data, plain)
-    if is_adapted(plain):
+    if any(isinstance(module, LowRankLinear) for module in plain.modules()):
         raise ValueError("expected a model without adapters, got one that has them")
     if plain.gathers:
         raise ValueError(

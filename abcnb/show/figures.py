@@ -275,29 +275,6 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
 
 
 @style.themed()
-def explained_by_lines(curve: pd.DataFrame, title: str) -> Figure:
-    """What a plain model gets right when it sees its own lines alone, against τ; numbers are how many lines.
-
-    `curve`: columns tau, lines, exact_match (percent).
-    """
-    figure, axes = style.row_of_axes([title], 5.2, 3.0, ylabel="exact match (%)")
-    _draw_against_tau(axes[title], curve, numbered=True, markersize=5, **style.line_style(0))
-    return figure
-
-
-def _draw_against_tau(axis: Axes, curve: pd.DataFrame, numbered: bool, **look) -> None:
-    """Exact match against τ; where `numbered`, with how many lines there are."""
-    axis.plot(curve["tau"], curve["exact_match"], **look)
-    axis.set(xlabel="τ", ylim=(-4, 114), xscale="log")
-    if numbered:
-        above = {"xytext": (3, 5), "textcoords": "offset points"}
-        for row in curve.itertuples():
-            axis.annotate(row.lines, (row.tau, row.exact_match), fontsize=7, **above)
-        axis.set_xticks(list(curve["tau"]), [f"{tau:g}" for tau in curve["tau"]], fontsize=7)
-        axis.set_xticks([], minor=True)
-
-
-@style.themed()
 def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
     """Exact match against τ, a curve per seed and an axis per task; numbers are how many lines the first seed has.
 
@@ -307,8 +284,16 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
     looks = {seed: style.line_style(number) for number, seed in enumerate(sorted(table["seed"].unique()))}
     shown: dict[str, Artist] = {}
     for task, axis in axes.items():
-        for number, (seed, curve) in enumerate(table[table["task"] == task].groupby("seed")):
-            _draw_against_tau(axis, curve, not number, label=f"seed {seed}", **looks[seed])
+        mine = table[table["task"] == task]
+        for seed, curve in mine.groupby("seed"):
+            axis.plot(curve["tau"], curve["exact_match"], label=f"seed {seed}", **looks[seed])
+        first = mine[mine["seed"] == mine["seed"].min()]
+        for row in first.itertuples():
+            above = {"xytext": (3, 5), "textcoords": "offset points"}
+            axis.annotate(row.lines, (row.tau, row.exact_match), fontsize=7, **above)
+        axis.set(xlabel="τ", ylim=(-4, 114), xscale="log")
+        axis.set_xticks(list(first["tau"]), [f"{tau:g}" for tau in first["tau"]], fontsize=7)
+        axis.set_xticks([], minor=True)
         axis.axvline(chosen, linestyle=":", color="0.4")
         shown |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     return style.finish(figure, title, handles=shown.values(), labels=shown)

@@ -89,8 +89,8 @@ def overview(table: pd.DataFrame, certificates: pd.DataFrame) -> str:
         f"Percent exact match over the whole output at {LENGTHS[-1]} digits ({LENGTHS[-1]} × {LENGTHS[-1]}, as many "
         f"terms; lists {LONGEST['nested']} deep), of at most {table['samples'].max():,} samples, on "
         f"{_hardware(table)}; the seeds' mean, their number in parentheses, and the worst where it differs. "
-        "A rival with * has other settings than its own. Hard: long carries and the like. Proved: seeds that "
-        "are right at every length, as they are or with needless heads cut. One look: lines in the first layer alone."
+        "A rival with * has other settings than its own. Hard: long carries and the like. Proved: seeds right at "
+        "every length, whole or pruned. One look: lines in the first layer alone."
     )
     return f"{_with_note(text, table)}\n\n{markdown(pd.DataFrame(rows))}"
 

@@ -90,17 +90,12 @@ class Task:
     stream_vocabulary_size = EQUALS_ID + 1  # where input and output are one stream, with `=` between them
 
     def __init__(self, base: int | None = None):
-        self.base = self.default_base if base is None else base
+        self.base = (10 if 10 in self.bases else self.bases[0]) if base is None else base
         if self.base not in self.bases:
             several = f" from {self.bases[0]} to {self.bases[-1]}" if len(self.bases) > 1 else f" {self.bases[0]}"
             raise ValueError(f"expected a base{several} for {self.name}, got {base}")
         self.length_base = self.length_base or self.base
         self.train_length = self.train_length or length_of(LARGEST, self.base) - 1
-
-    @property
-    def default_base(self) -> int:
-        """The base where none is asked for."""
-        return 10 if 10 in self.bases else self.bases[0]
 
     @property
     def lines_by_hand(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
@@ -142,10 +137,6 @@ class Task:
     def outputs_at(self, length: int) -> int:
         """Output tokens of a test of this length."""
         return self.width_at(length) + 1
-
-    def operands_at(self, length: int) -> int:
-        """Operands of a test of this length."""
-        return length if self.has_terms else self.operands
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
         """Operands of each kind of a test set, as digits, units first; at most so many samples over all kinds."""

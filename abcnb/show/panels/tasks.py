@@ -70,7 +70,7 @@ class TasksPanel(Panel):
         task, form = get_task(change["new"]), self.form.value
         self.form.options = task.forms
         self.form.value = form if form in task.forms else task.forms[0]
-        self.base.value, self.base.disabled = task.default_base, len(task.bases) == 1
+        self.base.value, self.base.disabled = task.base, len(task.bases) == 1
         try:
             task.parse(self.input.value)
         except ValueError:
