@@ -8,7 +8,7 @@ from abcnb.lines.line import Line, LineBias
 from abcnb.tasks.tokens import IDS, encode
 from abcnb.yours.hugging_face import attach, average_attention
 from abcnb.yours.pytorch import PromptApart, TokenRule, dense_mask
-from tests.decoders import HEADS, LINES, RULE, WRITE, logits, model_of, transformers
+from tests.decoders import GROUPED, HEADS, LINES, RULE, SIZES, WRITE, logits, model_of, transformers
 
 OTHER = LineBias("self", HEADS, LINES.lines[:2])
 IDS_OF = torch.stack([encode(text) for text in ("$12+34=64", "$99+07=60")])
@@ -157,6 +157,51 @@ def test_what_would_ignore_the_lines_is_refused():
         model(**packed)
     with pytest.raises(ValueError, match="expected digits in every prompt, got none in number 0"):
         logits(model, "$=12")
+
+
+def test_what_mixes_neighbours_outside_its_attention_is_refused():
+    """Here by a convolution over two tokens."""
+    config = transformers.Lfm2Config(
+        **SIZES, **GROUPED, layer_types=["conv", "full_attention"], conv_L_cache=2, pad_token_id=0
+    )
+    with pytest.raises(ValueError, match="Lfm2ForCausalLM sees tokens that the mask closes"):
+        attach(transformers.Lfm2ForCausalLM(config).eval(), LINES, RULE)
+
+
+def test_layers_that_share_a_number_have_no_lines_of_their_own():
+    model = model_of("Llama")
+    model.model.layers[1] = model.model.layers[0]
+    with pytest.raises(
+        ValueError, match=r"expected 2 layers, each with a layer_idx of its own, got those of \[0\]"
+    ):
+        attach(model, (LINES, OTHER), RULE)
+    attach(model, LINES, RULE)  # the same in both
+
+
+def test_what_would_go_past_the_lines_after_they_were_attached_is_refused():
+    model = model_of("Llama")
+    with torch.inference_mode():
+        attach(model, LINES, RULE)
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(ValueError, match="expected eager or sdpa attention, got 'flex_attention'"):
+        logits(model, IDS_OF)
+    routed = model_of("Mixtral", **GROUPED, num_local_experts=2, num_experts_per_tok=1)
+    attach(routed, LINES, RULE)
+    with pytest.raises(ValueError, match="leave output_router_logits out"):
+        logits(routed, WHOLE, labels=WHOLE, output_router_logits=True)
+
+
+def test_a_cache_may_be_cropped_to_what_was_written():
+    """As assisted decoding does, which drops the tokens that it guessed wrong; into the prompt it may not."""
+    model, ids = model_of("Llama"), encode("$12+34=64")[None]
+    attach(model, LINES, RULE)
+    with torch.no_grad():
+        cache = model(input_ids=ids, use_cache=True).past_key_values
+    cache.crop(-1)
+    torch.testing.assert_close(logits(model, ids[:, 8:], past_key_values=cache)[:, -1], logits(model, ids)[:, -1])
+    cache.crop(-4)
+    with pytest.raises(ValueError, match="expected prompts padded on the left to go on from"):
+        logits(model, ids[:, 5:], past_key_values=cache)
 
 
 def test_attention_along_lines_of_each_layers_own_is_averaged():

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from torch import nn
 
 from abcnb.lines.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
-from abcnb.lines.line import LineBias
+from abcnb.lines.line import Line, LineBias
 from abcnb.yours.pytorch import Laid, PromptApart, TokenRule, alike, averaged, batch_mask, stream_of_prompt
 
 _ATTACHED = "_abcnb_lines"
@@ -74,6 +74,7 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
     return [AveragedAttention(stream_of_prompt(*shape), total / n) for shape, (total, n) in sums.items()]
 
 
+@torch.inference_mode(False)
 def attach(
     model: nn.Module, biases: Lines | Sequence[Lines], rule: TokenRule, keep_positions: bool = False
 ) -> "Attached":
@@ -96,11 +97,17 @@ def attach(
     biases = tuple(biases) if isinstance(biases, Sequence) else (biases,)
     for told in _objections(model, biases, rule, keep_positions):
         raise ValueError(told)
-    closed = Attached(model, tuple(LineBias("self", bias.heads, ()) for bias in biases), rule, keep_positions)
+    heads, first_and_own = biases[0].heads, (("a", ("first",), (0,)), ("digits", ("place",), (-1,)))
+    seen = LineBias("self", heads, tuple(Line(n, "digits", *line) for n in range(heads) for line in first_and_own))
+    probed = Attached(model, (seen,) * len(biases), rule, keep_positions)
     try:
         _refuse_if_closed_tokens_are_seen(model, rule)
+        if len(biases) > 1 and probed.cut != {*range(len(biases))}:
+            raise ValueError(
+                f"expected {len(biases)} layers, each with a layer_idx of its own, got those of {sorted(probed.cut)}"
+            )
     finally:
-        closed.detach()
+        probed.detach()
     return Attached(model, biases, rule, keep_positions)
 
 
@@ -136,13 +143,17 @@ def _objections(model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, ke
             "off: pass keep_positions=True. Where each head has one line ALiBi then decides nothing, since a softmax "
             "over one token is 1; other positions stay what they are beyond the longest training sequence"
         )
-    if config._attn_implementation not in ("eager", "sdpa"):
-        yield f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
+    yield from _takes_no_mask(config)
     if "local" in getattr(config, "attention_layers", ()):
         yield f"expected attention without a window of its own, {name} has layers of local attention"
     tokens = model.get_input_embeddings().num_embeddings
     if len(rule.digits) < 2 or max(*rule.digits, rule.prompt_end) >= tokens:
         yield f"expected two digits or more, and ids below the {tokens} of the model, got {rule}"
+
+
+def _takes_no_mask(config: object) -> Iterator[str]:
+    if config._attn_implementation not in ("eager", "sdpa"):
+        yield f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
 
 
 def attach_saved(model: nn.Module, folder: Path | str) -> "Attached":
@@ -164,7 +175,7 @@ def attach_saved(model: nn.Module, folder: Path | str) -> "Attached":
 
 
 def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None:
-    """Without lines every row sees the first token alone, so nothing of the second may reach what the last one says."""
+    """Along lines to the first token and to its own, nothing of the others may reach what the last token says."""
     padding = getattr(model.config, "pad_token_id", None)
     digits, embedded = [token for token in rule.digits if token != padding], []  # its vector may be 0
     ids = torch.tensor([[digits[0], digits[-1], rule.prompt_end, digits[0]]], device=model.device)
@@ -176,14 +187,14 @@ def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None
             said = model(input_ids=ids, use_cache=False)[0][0, -1].float()
             weighted = (said * torch.linspace(1, 2, len(said), device=said.device)).sum()
             (reached,) = torch.autograd.grad(weighted, embedded)
-    except (ValueError, RuntimeError, IndexError, TypeError) as error:
+    except (ValueError, RuntimeError, IndexError, TypeError, AttributeError, AssertionError) as error:
         raise ValueError(
             f"expected a model that takes a mask of [batch, heads, rows, tokens], {type(model).__name__} does not "
             f"({error}); some make ALiBi from the padding mask. Give lines to a model of another family"
         ) from error
     finally:
         hook.remove()
-    if bool(reached[0, 1].any()):
+    if bool(reached[0, 1:3].any()):
         raise ValueError(
             f"{type(model).__name__} sees tokens that the mask closes: it ignores attention_mask, or mixes tokens "
             "outside its attention, so lines would mean nothing"
@@ -208,6 +219,7 @@ class Attached:
     def __init__(self, model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep_positions: bool):
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
         self.sequences: list[Laid] = []
+        self.cut: set[int] = set()  # the layers that were given their own part of the mask
         self.mark = uuid.uuid4().hex  # of caches; their copies keep it
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         of_biases = [bias.as_dict() if isinstance(bias, LineBias) else asdict(bias) for bias in biases]
@@ -251,6 +263,13 @@ class Attached:
         if isinstance(given, dict) or getattr(past, "is_compileable", False):
             told = "expected a cache that grows with the text, got a static one: leave cache_implementation out"
             raise ValueError(told)
+        for told in _takes_no_mask(model.config):
+            raise ValueError(told)
+        routed = kwargs.get("output_router_logits", getattr(model.config, "output_router_logits", False))
+        if routed and kwargs.get("labels") is not None:
+            raise ValueError(
+                "expected no loss of routing, which reads the padding mask: leave output_router_logits out"
+            )
         if given is not None and given.dim() != 2:
             raise ValueError("expected an attention mask of [batch, tokens], got one of your own beside the lines")
         places = kwargs.get("position_ids")
@@ -265,7 +284,7 @@ class Attached:
             filled, before = getattr(past, _FILLED, (None, []))
             if filled != self.mark or len(before) != len(ids):
                 raise ValueError("expected a cache that was filled with these lines attached, got one of before")
-            if any(laid.end != seen for laid in before):
+            if any(not laid.start + len(laid.prompt) <= seen <= laid.end for laid in before):
                 raise ValueError("expected prompts padded on the left to go on from, got some padded on the right")
             self.sequences = [laid._replace(end=tokens) for laid in before]
         if self.keep_positions and not self.takes_positions and any(laid.start for laid in self.sequences):
@@ -291,6 +310,8 @@ class Attached:
         """Before each layer and before its attention: of the masks of all layers, the layer's own."""
         mask, heads = kwargs.get("attention_mask"), self.biases[0].heads
         if mask is not None and mask.shape[1] > heads:
+            if not torch.compiler.is_compiling():
+                self.cut.add(module.layer_idx)
             kwargs = kwargs | {"attention_mask": mask.unflatten(1, (-1, heads))[:, module.layer_idx]}
         return args, kwargs
 
