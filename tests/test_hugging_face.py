@@ -200,7 +200,7 @@ def test_a_cache_may_be_cropped_to_what_was_written():
     cache.crop(-1)
     torch.testing.assert_close(logits(model, ids[:, 8:], past_key_values=cache)[:, -1], logits(model, ids)[:, -1])
     cache.crop(-4)
-    with pytest.raises(ValueError, match="expected prompts padded on the left to go on from"):
+    with pytest.raises(ValueError, match="expected a cache of whole prompts, padded on the left"):
         logits(model, ids[:, 5:], past_key_values=cache)
 
 

@@ -106,7 +106,7 @@ def test_generation_cannot_go_on_from_prompts_padded_on_the_right():
     model = model_of("Llama")
     attach(model, LINES, RULE)
     ids, mask = padded(PROMPTS, "right")
-    with pytest.raises(ValueError, match="expected prompts padded on the left to go on from"):
+    with pytest.raises(ValueError, match="expected a cache of whole prompts, padded on the left"):
         model.generate(ids, attention_mask=mask, max_new_tokens=3, pad_token_id=IDS["@"])
 
 
@@ -178,6 +178,10 @@ def test_a_rule_is_made_from_a_tokenizer():
     assert rule == TokenRule([IDS[d] for d in "01245678"], IDS["="])
     with pytest.raises(ValueError, match=r"expected a token for each of 89 and '=', got none for .'9'."):
         TokenRule.of_tokenizer(Tokenizer(), digits="89")
+    merging = Tokenizer()
+    merging.unk_token_id, merging.convert_tokens_to_ids = None, (IDS | {"42": 99}).get
+    with pytest.raises(ValueError, match="writes digit by digit, got one with the token '42'"):
+        TokenRule.of_tokenizer(merging)
 
 
 @pytest.mark.parametrize("biases", [LINES, (PromptApart(HEADS), LINES)], ids=["for all", "per layer"])

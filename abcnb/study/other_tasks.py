@@ -57,7 +57,7 @@ def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str], at: S
     rows = []
     for name in names:
         mine = last_attempts(scores[scores["task"] == name]).assign(exact=views.exact_match)
-        row = {"task": name, "seeds": mine["seed"].nunique()}
+        row = {"task": name, "seeds": mine["seed"][mine["method"] == "abc"].nunique()}
         for method in ("vanilla", "abc"):
             of_method = mine[mine["method"] == method]
             cells = [views.cell(of_method["exact"][of_method["length"] == n], None) for n in at or lengths()]

@@ -285,7 +285,9 @@ class Attached:
             if filled != self.mark or len(before) != len(ids):
                 raise ValueError("expected a cache that was filled with these lines attached, got one of before")
             if any(not laid.start + len(laid.prompt) <= seen <= laid.end for laid in before):
-                raise ValueError("expected prompts padded on the left to go on from, got some padded on the right")
+                raise ValueError(
+                    "expected a cache of whole prompts, padded on the left, to go on from, got another"
+                )
             self.sequences = [laid._replace(end=tokens) for laid in before]
         if self.keep_positions and not self.takes_positions and any(laid.start for laid in self.sequences):
             raise ValueError(
@@ -321,7 +323,8 @@ class Attached:
             return any(getattr(cache, "is_sliding", ()))
         config = self.model.config
         kept = getattr(config, "use_cache", True) if wanted is None else wanted
-        return bool(getattr(config, "sliding_window", None) and kept)
+        windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+        return bool(any(windows) and kept)
 
     def _remember(self, model: nn.Module, args: tuple, output: object) -> None:
         """After each forward pass: whose prompts its cache holds, since several may be in use by turns."""

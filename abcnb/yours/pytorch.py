@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from inspect import signature
-from itertools import groupby
+from itertools import groupby, product
 from typing import NamedTuple
 
 import torch
@@ -49,12 +49,14 @@ class TokenRule:
         """The rule of a tokenizer that has `convert_tokens_to_ids`, as those of transformers have.
 
         Raises:
-            ValueError: a digit, or the prompt's end, is no token of its own.
+            ValueError: a digit, or the prompt's end, is no token of its own, or two digits are one.
         """
+        pairs, none = map("".join, product(digits, digits)), (None, getattr(tokenizer, "unk_token_id", None))
         ids = {token: tokenizer.convert_tokens_to_ids(token) for token in (*digits, prompt_end)}
-        none = (None, getattr(tokenizer, "unk_token_id", None))
         if missing := [token for token, number in ids.items() if number in none]:
             raise ValueError(f"expected a token for each of {digits} and {prompt_end!r}, got none for {missing}")
+        if merged := next((pair for pair in pairs if tokenizer.convert_tokens_to_ids(pair) not in none), ""):
+            raise ValueError(f"expected a tokenizer that writes digit by digit, got one with the token {merged!r}")
         return cls(tuple(ids[digit] for digit in digits), ids[prompt_end])
 
     def stream(self, ids: torch.Tensor) -> Stream:
