@@ -235,6 +235,22 @@ def test_several_caches_in_use_by_turns_keep_their_own_prompts():
             torch.testing.assert_close(logits(model, token, past_key_values=cache)[:, -1], expected)
 
 
+def test_a_pass_during_another_leaves_the_prompts_of_its_cache_alone():
+    """As passes of several threads are."""
+    model, ids, during = model_of("Llama"), encode("$12+34=6")[None], []
+    attach(model, LINES, RULE)
+
+    def begin_another(*_):
+        hook.remove()
+        during.append(logits(model, "$1+3="))
+
+    hook = model.model.layers[0].register_forward_hook(begin_another)
+    with torch.no_grad():
+        cache = model(input_ids=ids[:, :-1], use_cache=True).past_key_values
+    torch.testing.assert_close(during[0], logits(model, "$1+3="))
+    torch.testing.assert_close(logits(model, ids[:, -1:], past_key_values=cache), logits(model, ids)[:, -1:])
+
+
 def test_a_cache_that_does_not_keep_every_token_is_refused():
     model = model_of("Llama")
     attach(model, LINES, RULE)

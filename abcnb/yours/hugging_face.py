@@ -218,7 +218,6 @@ class Attached:
 
     def __init__(self, model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep_positions: bool):
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
-        self.sequences: list[Laid] = []
         self.cut: set[int] = set()  # the layers that were given their own part of the mask
         self.mark = uuid.uuid4().hex  # of caches; their copies keep it
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
@@ -228,7 +227,7 @@ class Attached:
         model.register_buffer(_SAVED, self.saved.to(model.device))
         self.hooks = [
             model.register_forward_pre_hook(self._prepare, with_kwargs=True),
-            model.register_forward_hook(self._remember),
+            model.register_forward_hook(self._remember, with_kwargs=True),
             model.register_load_state_dict_post_hook(self._check_loaded),
         ]
         if len(biases) > 1:
@@ -279,7 +278,7 @@ class Attached:
         seen = int(past.get_seq_length()) if past is not None else 0
         tokens = seen + ids.shape[1]
         if not seen:
-            self.sequences = self.rule.sequences(ids, given, model.training or kwargs.get("labels") is not None)
+            sequences = self.rule.sequences(ids, given, model.training or kwargs.get("labels") is not None)
         else:
             filled, before = getattr(past, _FILLED, (None, []))
             if filled != self.mark or len(before) != len(ids):
@@ -288,19 +287,20 @@ class Attached:
                 raise ValueError(
                     "expected a cache of whole prompts, padded on the left, to go on from, got another"
                 )
-            self.sequences = [laid._replace(end=tokens) for laid in before]
-        if self.keep_positions and not self.takes_positions and any(laid.start for laid in self.sequences):
+            sequences = [laid._replace(end=tokens) for laid in before]
+        if self.keep_positions and not self.takes_positions and any(laid.start for laid in sequences):
             raise ValueError(
                 f"expected sequences padded on the right, since {type(model).__name__} counts positions with the "
                 "padding"
             )
         where = {"tokens": tokens, "first": seen, "dtype": model.dtype, "device": ids.device}
-        masks = torch.cat([batch_mask(bias, self.sequences, **where) for bias in self.biases], 1)
+        masks = torch.cat([batch_mask(bias, sequences, **where) for bias in self.biases], 1)
         changed = {"input_ids": ids, "attention_mask": masks.expand(len(ids), -1, -1, -1)}
+        changed["attention_mask"].laid = sequences  # with the mask, since passes may run beside each other
         if not self.keep_positions:
             changed["position_ids"] = torch.zeros_like(ids)
         elif places is None and self.takes_positions:
-            starts = torch.tensor([[laid.start] for laid in self.sequences], device=ids.device)
+            starts = torch.tensor([[laid.start] for laid in sequences], device=ids.device)
             changed["position_ids"] = (torch.arange(seen, tokens, device=ids.device) - starts).clamp(min=0)
         if not seen and self._forgets(past, kwargs.get("use_cache")):
             from transformers import DynamicCache
@@ -326,8 +326,9 @@ class Attached:
         windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
         return bool(any(windows) and kept)
 
-    def _remember(self, model: nn.Module, args: tuple, output: object) -> None:
+    @torch.compiler.disable
+    def _remember(self, model: nn.Module, args: tuple, kwargs: dict, output: object) -> None:
         """After each forward pass: whose prompts its cache holds, since several may be in use by turns."""
         for part in output if isinstance(output, tuple) else output.values():
             if hasattr(part, "get_seq_length"):
-                setattr(part, _FILLED, (self.mark, self.sequences))
+                setattr(part, _FILLED, (self.mark, kwargs["attention_mask"].laid))
