@@ -19,7 +19,7 @@ from torch import nn
 
 from abcnb.lines.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
 from abcnb.lines.line import Line, LineBias
-from abcnb.yours.pytorch import Laid, PromptApart, TokenRule, alike, averaged, batch_mask, stream_of_prompt
+from abcnb.yours.pytorch import PromptApart, TokenRule, alike, averaged, batch_mask, stream_of_prompt
 
 _ATTACHED = "_abcnb_lines"
 _FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which sequences
