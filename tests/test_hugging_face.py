@@ -191,6 +191,35 @@ def test_what_would_go_past_the_lines_after_they_were_attached_is_refused():
         logits(routed, WHOLE, labels=WHOLE, output_router_logits=True)
 
 
+def test_padding_after_a_cache_is_refused():
+    model = model_of("Llama")
+    attach(model, LINES, RULE)
+    with torch.no_grad():
+        cache = model(input_ids=IDS_OF, use_cache=True).past_key_values
+    mask = torch.ones(2, 11, dtype=torch.long)
+    mask[0, 9] = 0
+    with pytest.raises(ValueError, match="expected new tokens without padding after a cache"):
+        logits(model, IDS_OF[:, -2:], past_key_values=cache, attention_mask=mask)
+
+
+def test_weights_of_other_lines_of_the_same_size_are_refused():
+    moved = LINES.lines[0]._replace(offset=(1,))
+    models = [model_of("Llama"), model_of("Llama")]
+    for model, first in zip(models, (LINES.lines[0], moved), strict=True):
+        attach(model, LineBias("self", HEADS, (first, *LINES.lines[1:])), RULE)
+    models[0].load_state_dict(models[0].state_dict())
+    with pytest.raises(ValueError, match="expected weights that were trained with these lines"):
+        models[0].load_state_dict(models[1].state_dict())
+
+
+def test_lines_may_be_attached_to_a_model_that_is_compiled():
+    model = model_of("Llama")
+    plain = logits(model, IDS_OF)
+    model.compile(backend="eager")
+    attach(model, (LINES, OTHER), RULE)
+    assert not torch.allclose(logits(model, IDS_OF), plain)
+
+
 def test_a_cache_may_be_cropped_to_what_was_written():
     """As assisted decoding does, which drops the tokens that it guessed wrong; into the prompt it may not."""
     model, ids = model_of("Llama"), encode("$12+34=64")[None]

@@ -144,6 +144,8 @@ def _objections(model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, ke
             "over one token is 1; other positions stay what they are beyond the longest training sequence"
         )
     yield from _takes_no_mask(config)
+    if any(hasattr(config, picks) for picks in ("index_topk", "index_topk_blocks")):
+        yield f"expected attention to all tokens that a mask opens, {name} picks some of them by an indexer"
     if "local" in getattr(config, "attention_layers", ()):
         yield f"expected attention without a window of its own, {name} has layers of local attention"
     tokens = model.get_input_embeddings().num_embeddings
@@ -183,7 +185,7 @@ def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None
         lambda module, args, output: embedded.append(output.detach().requires_grad_()) or embedded[0]
     )
     try:
-        with torch.enable_grad(), _evaluating(model):
+        with torch.compiler.set_stance("force_eager"), torch.enable_grad(), _evaluating(model):
             said = model(input_ids=ids, use_cache=False)[0][0, -1].float()
             weighted = (said * torch.linspace(1, 2, len(said), device=said.device)).sum()
             (reached,) = torch.autograd.grad(weighted, embedded)
@@ -224,7 +226,9 @@ class Attached:
         of_biases = [bias.as_dict() if isinstance(bias, LineBias) else asdict(bias) for bias in biases]
         content = json.dumps({"biases": of_biases, "rule": asdict(rule), "keep_positions": keep_positions})
         self.saved = torch.tensor(list(content.encode()), dtype=torch.uint8)
-        model.register_buffer(_SAVED, self.saved.to(model.device))
+        model.register_buffer(
+            _SAVED, self.saved.to(model.device, copy=True)
+        )  # weights that are loaded overwrite it
         self.hooks = [
             model.register_forward_pre_hook(self._prepare, with_kwargs=True),
             model.register_forward_hook(self._remember, with_kwargs=True),
@@ -264,8 +268,7 @@ class Attached:
             raise ValueError(told)
         for told in _takes_no_mask(model.config):
             raise ValueError(told)
-        routed = kwargs.get("output_router_logits", getattr(model.config, "output_router_logits", False))
-        if routed and kwargs.get("labels") is not None:
+        if kwargs.get("output_router_logits", getattr(model.config, "output_router_logits", False)):
             raise ValueError(
                 "expected no loss of routing, which reads the padding mask: leave output_router_logits out"
             )
@@ -287,6 +290,8 @@ class Attached:
                 raise ValueError(
                     "expected a cache of whole prompts, padded on the left, to go on from, got another"
                 )
+            if given is not None and not bool(given[:, seen:].all()):
+                raise ValueError("expected new tokens without padding after a cache, got some: go on row by row")
             sequences = [laid._replace(end=tokens) for laid in before]
         if self.keep_positions and not self.takes_positions and any(laid.start for laid in sequences):
             raise ValueError(
