@@ -82,7 +82,8 @@ def attach(
 
     A row of the prompt, and a step whose lines lead nowhere, sees the first token: let sequences begin with a token of
     their own. Training, evaluation and `generate` go on as before, on batches of any lengths, padded on either side
-    (for `generate` on the left). The lines are saved with the model's weights, as a buffer (`attach_saved`).
+    (for `generate` on the left). The lines are saved with the model's weights, as a buffer (`attach_saved`). They are
+    at work where the model is called: `model.forward(…)` and its body alone go past them.
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
