@@ -52,7 +52,7 @@ gpu: .venv/everything
 	mkdir -p $(GPU)
 	-timeout 90 $(BIN)/python -m pytest -m gpu > $(GPU)/tests.txt
 	-timeout $(GPU_BENCH_SECONDS) $(BIN)/python -m abcnb bench --device $(DEVICE) > $(GPU)/bench.txt
-	-timeout 400 $(BIN)/python -m abcnb sweep $(GPU_SWEEP) --device $(DEVICE) --workers 4 --runs $(GPU)/runs --reports $(GPU)
+	-timeout 400 $(BIN)/python -m abcnb sweep $(GPU_SWEEP) --device $(DEVICE) --together 8 --workers 4 --runs $(GPU)/runs --reports $(GPU)
 	-for notebook in 03_attention_analysis 05_abc; do \
 	    timeout 120 $(BIN)/papermill notebooks/$$notebook.ipynb $(GPU)/$$notebook.ipynb \
 	    -p preset $(GPU_PRESET) -p device $(DEVICE) -p runs_dir $(abspath $(GPU))/runs -p stored False; done

@@ -24,7 +24,7 @@ from abcnb.study.configurations import methods_page, resolved
 from abcnb.study.engines import open_engine
 from abcnb.study.experiments import RULE
 from abcnb.study.fingerprint import is_current, older
-from abcnb.study.fitting import fit
+from abcnb.study.fitting import fit, fit_together
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
 from abcnb.study.published import LENGTHS
 from abcnb.study.runs import check_lengths, evaluations_of, is_finished, load_run, run_of
@@ -303,6 +303,7 @@ def sweep_command(
     workers: Annotated[int, Option(min=0, help="Runs at a time; 0: 2, or all of a cluster.")] = 0,
     address: Annotated[str, Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
     gpu_share: Annotated[float, Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
+    together: Annotated[int, Option(min=0, help="Seeds trained as one batched model, at most; for a GPU.")] = 0,
     missing: Annotated[bool, Option("--missing", help="Skip what has all its rows in the CSV.")] = False,
     fresh: Fresh = False,
     device: Device = "auto",
@@ -321,6 +322,11 @@ def sweep_command(
         print(f"{len(wanted)} of {len(sweep.wanted)} experiments lack rows in {csv}")
         if not wanted:
             return
+    if engine == "ray" and together:
+        raise ValueError(f"expected --together with the engine local, got it with {engine!r}")
+    if together > 1:
+        torch.set_num_threads(1)
+        fit_together(wanted, runs.resolve(), device, together, fresh=fresh)
     if engine == "ray" and not gpu_share:
         if device.startswith("cuda"):
             raise ValueError(f"expected --gpu-share above 0 for runs on {device}, got 0")

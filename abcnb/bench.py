@@ -11,13 +11,12 @@ from importlib.util import find_spec
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.func import functional_call, grad_and_value, stack_module_state, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pad_sequence
 
 from abcnb.machine.devices import hardware
 from abcnb.model.decoding import greedy_decode, predictions_in_chunks
 from abcnb.model.evaluation import wrong_tokens
+from abcnb.model.together import Stacked
 from abcnb.model.training import in_bf16, loss_of, optimizer_of, training_step
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import HEADS_WITH_LINES, lines_by_hand
@@ -94,41 +93,24 @@ def step_of(model: nn.Module, e: Experiment, device: torch.device) -> Callable[[
     return step
 
 
-def step_of_many(e: Experiment, count: int, device: torch.device) -> tuple[Callable[[], torch.Tensor], dict]:
-    """A step of models that differ in their seeds alone, in one batched pass; and their weights, [count, …]."""
-    each, config = [replace(e, seed=e.seed + number) for number in range(count)], e.training
-    models = [built(one, device) for one in each]
-    weights = {name: weight.detach() for name, weight in stack_module_state(models)[0].items()}
-    optimizer = torch.optim.AdamW(
-        weights.values(), config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
-    data, generators = e.data(device), [torch.Generator(device).manual_seed(one.seed) for one in each]
+def step_of_many(e: Experiment, count: int, device: torch.device) -> Callable[[], torch.Tensor]:
+    """The same of models that differ in their seeds alone, in one batched pass."""
+    each, data = [replace(e, seed=e.seed + number) for number in range(count)], e.data(device)
+    stacked = Stacked([built(one, device) for one in each], e.training)
+    generators = [torch.Generator(device).manual_seed(one.seed) for one in each]
 
     def step() -> torch.Tensor:
-        batches = [data.train(config.batch_size, generator) for generator in generators]
+        batches = [data.train(e.training.batch_size, generator) for generator in generators]
+        return stacked.step(batches, e.training.warmup_steps)
 
-        def loss(learned: dict, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            forward = lambda batch: functional_call(models[0], learned, (batch,))  # noqa: E731
-            return loss_of(forward, Batch(source, target, batches[0].stream), in_bf16(config, device))
-
-        sources, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("source", "target"))
-        with sdpa_kernel(SDPBackend.MATH):  # the one that has a rule for batches of models
-            gradients, losses = vmap(grad_and_value(loss), randomness="different")(weights, sources, targets)
-        norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values()).sqrt()
-        shares = (config.clip / (norms + 1e-6)).clamp(max=1)
-        for name, gradient in gradients.items():
-            weights[name].grad = gradient * shares.view(-1, *[1] * (gradient.dim() - 1))
-        optimizer.step()
-        return losses
-
-    return step, weights
+    return step
 
 
 def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, steps: int = 20) -> list[str]:
     """Steps of several models at once, against as many one after another."""
     alone, lines = seconds(step_of(built(e, device), e, device), device, steps), []
     for count in counts:
-        taken = seconds(step_of_many(e, count, device)[0], device, steps)
+        taken = seconds(step_of_many(e, count, device), device, steps)
         lines.append(f"  {count} models at once: {taken / count / alone:.2f} of the time of one after another")
     return lines
 

@@ -95,6 +95,16 @@ def test_a_wrong_file_is_refused_with_what_is_wrong(tmp_path, text, told):
         read_sweep(written(tmp_path, text))
 
 
+def test_seeds_are_trained_together_where_that_is_asked_for(tmp_path, sweep):
+    head = "lengths = [2]\nsamples = 30\nhard_samples = 0\n"
+    sweep(head + GRID.replace("vanilla", "abc") + "seeds = [0, 1]\n", "--together", "2")
+    table = read(tmp_path / "results" / "accuracy.csv")
+    assert list(table["seed"]) == [0, 1] and table["hardware"].str.endswith("2 models at once").all()
+    command = ["sweep", str(written(tmp_path, GRID)), "--engine", "ray", "--together", "2"]
+    with pytest.raises(ValueError, match="expected --together with the engine local, got it with 'ray'"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+
+
 def test_a_sweep_records_scores_with_their_settings(tmp_path, sweep):
     head = "lengths = [2, 9]\nsamples = 30\nhard_samples = 30\n"
     sweep(head + GRID + 'overrides = [[], ["training.steps=7"]]\n')

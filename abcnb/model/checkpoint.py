@@ -113,6 +113,15 @@ class Checkpoint:
         return Progress(step, tuple(history), seconds)
 
 
+def steps_in(file: Path) -> int:
+    """The optimizer steps behind a checkpoint; 0 where there is none, or it cannot be read."""
+    try:
+        with safe_open(file, "pt") as opened:
+            return int(opened.metadata()["step"])
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError):
+        return 0
+
+
 def _check_tensors(tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     for name in sorted(tensors.keys() ^ expected.keys()):
         raise ValueError(f"no {name}" if name in expected else f"{name}, which this model does not have")

@@ -153,7 +153,7 @@ def train(
                 validated = step % config.validate_every == 0 or step == config.steps
                 if validated:
                     record = {"step": step, "seconds": round(seconds(), 1), "loss": loss.item()}
-                    history.append(record | _validate(model, validation))
+                    history.append(record | validate(model, validation))
                     bar.set_postfix(loss=f"{record['loss']:.4f}", exact=f"{history[-1]['exact_match']:.1f}%")
                     if not math.isfinite(record["loss"]):
                         raise ValueError(f"the loss is {record['loss']} at step {step}; lower learning_rate")
@@ -180,7 +180,8 @@ def seed_dropout(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed(seed)
 
 
-def _validate(model: Transformer, batches: list[Batch]) -> dict:
+def validate(model: Transformer, batches: list[Batch]) -> dict:
+    """The exact match, in percent, and the share of wrong output tokens on held-out samples."""
     model.eval()
     wrong = torch.cat([wrong_tokens(model, batch) for batch in batches])
     return {

@@ -179,12 +179,17 @@ class Transformer(nn.Module):
         """Hidden states to logits of the next token."""
         return self.head(self.norm(x))
 
-    def forward(self, batch: Batch, recording: Recording | None = None) -> torch.Tensor:
-        """Teacher-forced logits, [batch, steps, vocabulary]: step i predicts target i from targets before it."""
-        stream, tokens = self.stream_of(batch.stream), self.sequence(batch)
-        columns = Columns(stream, torch.arange(tokens.shape[1], device=tokens.device))
+    def forward(
+        self, batch: Batch, recording: Recording | None = None, biases: LayerBiases | None = None
+    ) -> torch.Tensor:
+        """Teacher-forced logits, [batch, steps, vocabulary]: step i predicts target i from targets before it.
+
+        `biases` are given in place of its own where the pass is that of several models (`together`).
+        """
+        tokens, stream = self.sequence(batch), self.stream_of(batch.stream)
+        columns = stream.columns()
         draw = self.positions.draw(stream, len(tokens)) if self.training else 0
-        biases = self._kept_biases(columns, self.gathers and recording is None)
+        biases = biases or self.kept_biases(columns, self.gathers and recording is None)
         memory = self.memory(batch.source, stream.columns(crossing=True), draw, needs_keys(biases[0][1]))
         x, angles = self.embed(tokens, columns, draw), self.positions.angles(columns)
         x, _ = self.run_decoder(x, angles, angles, memory, biases, None, recording)
@@ -203,7 +208,7 @@ class Transformer(nn.Module):
         )
         return self.by_layer(selves, crosses)
 
-    def _kept_biases(self, columns: Columns, gathers: bool) -> LayerBiases:
+    def kept_biases(self, columns: Columns, gathers: bool) -> LayerBiases:
         """The biases; without parameters they are the same at every step of one shape, and the last ones are kept."""
         if self.positions.biased:
             return self.biases_of(columns.index, columns)

@@ -2,9 +2,10 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +20,11 @@ from abcnb.lines.biases import Biases
 from abcnb.lines.calibration import calibrate_attention
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import check_writable, write_atomically
-from abcnb.model.training import CHECKPOINT
+from abcnb.model.checkpoint import steps_in
+from abcnb.model.positions import Positions
+from abcnb.model.together import train_together
+from abcnb.model.training import CHECKPOINT, check_training
+from abcnb.model.transformer import Transformer
 from abcnb.proof.pruning import lines_left, prune
 from abcnb.rivals.lora import adapt
 from abcnb.study import runs as run_files
@@ -62,13 +67,9 @@ def fit(
             if not fresh or is_usable(experiment, runs, fresh):
                 return run_files.run_of(experiment, folder)
             _set_aside(run)
-        check_writable(folder)
         first = experiment.interpolation
         base = fit(first, runs, device, progress, listener, fresh) if first else None
-        code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
-        run_files.write_json(folder / run_files.CONFIG, asdict(experiment))
-        if experiment.bias in FOUND and not (folder / CHECKPOINT).exists():
-            _calibrate_into(folder, experiment, base, where)
+        code = _prepare(run, base, where, fresh)
         label = f"{experiment.task} {experiment.method} seed {experiment.seed}"
         watch = {"folder": folder, "owner": experiment.digest, "label": label, "progress": progress}
         watch |= {"on_step": listener, "training": experiment.training, "seed": experiment.seed}
@@ -76,18 +77,97 @@ def fit(
             model = adapt(experiment.data(where), base.model(), experiment.lora, **watch)
         else:
             model = pipeline.retrain(experiment.data(where), run.biases(), experiment.model, **watch)
-        weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-        write_atomically(folder / run_files.WEIGHTS, lambda name: save_file(weights, name))
-        metrics = {
-            "history": model.history, "steps": model.history[-1]["step"], "seconds": model.history[-1]["seconds"],
-            "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "device": where.type, "hardware": hardware(where),
-            "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
-            "code": code, "date": run_files.today(), "content": run_files.content_hash(folder, experiment),
-        }  # fmt: skip
-        run_files.write_json(folder / run_files.METRICS, metrics)
-        _drop_checkpoint(folder)
+        _finish(run, model, code, hardware(where))
     return run
+
+
+def fit_together(
+    wanted: Iterable[Experiment],
+    runs: Path,
+    device: str = "auto",
+    most: int = 8,
+    progress: bool = True,
+    fresh: bool = False,
+) -> None:
+    """Fit experiments that differ in their seeds alone at most so many at a time, as one batched model.
+
+    What they build on comes first. Left to `fit` are experiments that have no like, adapters, or positions that are
+    drawn at random, those that another process works on, and, with a note, groups whose training fails.
+    """
+    where, runs, alike = pick_device(device), Path(runs), defaultdict(list)
+    wanted = dict.fromkeys(e for e in wanted if not is_usable(e, runs, fresh))
+    if bases := [e.interpolation for e in wanted if e.interpolation]:
+        fit_together(bases, runs, device, most, progress, fresh)
+    for e in wanted:
+        if not e.lora and type(e.model.positions()).draw is Positions.draw:
+            alike[_without_seed(e), steps_in(runs / e.digest / CHECKPOINT)].append(e)
+    for group in alike.values():
+        for some in (group[at : at + most] for at in range(0, len(group), most)):
+            try:
+                if len(some) > 1:
+                    _fit_group(some, runs, where, progress, fresh)
+            except (ValueError, RuntimeError, OSError) as error:
+                told = f"{some[0].task} {some[0].method} of {len(some)} seeds: {str(error).splitlines()[0]}"
+                print(f"Note: each goes on alone, since together they failed: {told}", file=sys.stderr)
+
+
+def _without_seed(experiment: Experiment) -> Experiment:
+    first = experiment.interpolation
+    return replace(experiment, seed=0, interpolation=first and _without_seed(first))
+
+
+def _fit_group(group: list[Experiment], runs: Path, where: torch.device, progress: bool, fresh: bool) -> None:
+    found = [Run(runs / e.digest, e) for e in group]
+    with ExitStack() as held:
+        for run in found:
+            run.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                held.enter_context(FileLock(runs / f".{run.experiment.digest}.lock", timeout=0))
+            except Timeout:
+                return
+            if is_usable(run.experiment, runs, fresh):
+                return
+            if run_files.is_finished(run.folder):
+                _set_aside(run)
+        bases = [e.interpolation and fit(e.interpolation, runs, str(where), progress, None, fresh) for e in group]
+        codes = [_prepare(run, base, where, fresh) for run, base in zip(found, bases, strict=True)]
+        first, data = group[0], group[0].data(where)
+        models = [run_files.new_model(run.experiment, run.biases()).to(where) for run in found]
+        size = len(group) * first.training.batch_size
+        check_training(first.model, models[0].head.out_features, size, data.stream.rows, where)
+        whose = [e.seed for e in group], [run.folder for run in found], [e.digest for e in group]
+        label = f"{first.task} {first.method}, {len(group)} seeds at once"
+        histories = train_together(models, data, first.training, *whose, label, progress)
+        for run, model, code, history in zip(found, models, codes, histories, strict=True):
+            model.history = history
+            _finish(run, model, code, f"{hardware(where)}, {len(group)} models at once")
+
+
+def _prepare(run: Run, base: Run | None, device: torch.device, fresh: bool) -> str:
+    """Leave in a run's folder what its training starts from; returns the fingerprint of its code."""
+    folder, experiment = run.folder, run.experiment
+    check_writable(folder)
+    code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
+    run_files.write_json(folder / run_files.CONFIG, asdict(experiment))
+    if experiment.bias in FOUND and not (folder / CHECKPOINT).exists():
+        _calibrate_into(folder, experiment, base, device)
+    return code
+
+
+def _finish(run: Run, model: Transformer, code: str, trained_on: str) -> None:
+    """Write what a training leaves, and drop its checkpoint."""
+    folder, last = run.folder, model.history[-1]
+    weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
+    write_atomically(folder / run_files.WEIGHTS, lambda name: save_file(weights, name))
+    metrics = {
+        "history": model.history, "steps": last["step"], "seconds": last["seconds"],
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "device": model.device.type, "hardware": trained_on,
+        "versions": {"abcnb": abcnb.__version__, "torch": torch.__version__},
+        "code": code, "date": run_files.today(), "content": run_files.content_hash(folder, run.experiment),
+    }  # fmt: skip
+    run_files.write_json(folder / run_files.METRICS, metrics)
+    _drop_checkpoint(folder)
 
 
 @contextmanager
