@@ -147,7 +147,11 @@ def test_a_quarter_of_an_hour_on_a_gpu_is_rehearsed(repository, tmp_path):
     """`make gpu` at small sizes on a CPU: each part leaves what came of it, and called again the sweep goes on."""
     file = tmp_path / "small.toml"
     text = (repository / "reports" / "sweeps" / "gpu.toml").read_text()
-    text = text.replace('"paper"', '"smoke"').replace('"width=62", ', "").replace("seeds = [0, 1, 2, 3]", "seeds = [0, 1]")
+    text = (
+        text.replace('"paper"', '"smoke"')
+        .replace('"width=62", ', "")
+        .replace("seeds = [0, 1, 2, 3]", "seeds = [0, 1]")
+    )
     file.write_text(
         re.sub(r"steps=\d+", "steps=3", text).replace("samples = 1000", "samples = 20\nhard_samples = 9")
     )

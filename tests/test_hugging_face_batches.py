@@ -254,6 +254,21 @@ def test_a_wrapper_whose_generate_goes_past_the_lines_is_refused():
     assert torch.equal(wrapped.generate(input_ids=ids, **write), inner.generate(ids, **write))
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_call_that_goes_past_the_lines_is_refused(family):
+    """As LoRA of peft before 0.21 calls the model that it wraps."""
+    model, ids = model_of(family), encode(PROMPTS[0])[None]
+    lines = attach(model, LINES, RULE, keep_positions=family == "OPT")
+    for past_them in (model.forward, model.base_model):
+        for more in ({}, {"attention_mask": torch.ones_like(ids)}):
+            with pytest.raises(
+                ValueError, match="got one of its forward.. or its body alone, as LoRA of peft before"
+            ):
+                past_them(input_ids=ids, **more)
+    lines.detach()
+    model.forward(input_ids=ids)
+
+
 def test_packed_rows_are_refused_in_training():
     model = model_of("Llama")
     attach(model, LINES, RULE)

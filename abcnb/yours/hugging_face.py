@@ -83,7 +83,7 @@ def attach(
     A row of the prompt, and a step whose lines lead nowhere, sees the first token: let sequences begin with a token of
     their own. Training, evaluation and `generate` go on as before, on batches of any lengths, padded on either side
     (for `generate` on the left). The lines are saved with the model's weights, as a buffer (`attach_saved`). They are
-    at work where the model is called: `model.forward(…)` and its body alone go past them.
+    at work where the model is called; a call of `model.forward(…)` or of its body alone is refused.
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
@@ -109,7 +109,9 @@ def attach(
             )
     finally:
         probed.detach()
-    return Attached(model, biases, rule, keep_positions)
+    lines = Attached(model, biases, rule, keep_positions)
+    lines.checked = True
+    return lines
 
 
 def _objections(model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep: bool) -> Iterator[str]:
@@ -221,6 +223,7 @@ class Attached:
 
     def __init__(self, model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep_positions: bool):
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
+        self.checked = False  # whether a pass without lines is one that went past them
         self.cut: set[int] = set()  # the layers that were given their own part of the mask
         self.mark = uuid.uuid4().hex  # of caches; their copies keep it
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
@@ -235,9 +238,8 @@ class Attached:
             model.register_forward_hook(self._remember, with_kwargs=True),
             model.register_load_state_dict_post_hook(self._check_loaded),
         ]
-        if len(biases) > 1:
-            layers = [module for module in model.modules() if hasattr(module, "layer_idx")]
-            self.hooks += [m.register_forward_pre_hook(self._of_layer, with_kwargs=True) for m in layers]
+        layers = [module for module in model.modules() if hasattr(module, "layer_idx")]
+        self.hooks += [m.register_forward_pre_hook(self._of_layer, with_kwargs=True) for m in layers]
         setattr(model, _ATTACHED, self)
 
     def detach(self) -> None:
@@ -315,8 +317,14 @@ class Attached:
         return (), kwargs | changed
 
     def _of_layer(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Before each layer and before its attention: of the masks of all layers, the layer's own."""
+        """Before each layer and before its attention: of the masks of all layers, the layer's own; without any, the pass
+        went past the lines."""
         mask, heads = kwargs.get("attention_mask"), self.biases[0].heads
+        if self.checked and "attention_mask" in kwargs and (mask is None or mask.shape[1] % heads):
+            raise ValueError(
+                f"expected a call of the {type(self.model).__name__} that has the lines, got one of its forward() or its "
+                "body alone, as LoRA of peft before 0.21 makes it"
+            )
         if mask is not None and mask.shape[1] > heads:
             if not torch.compiler.is_compiling():
                 self.cut.add(module.layer_idx)
