@@ -261,9 +261,7 @@ def test_a_call_that_goes_past_the_lines_is_refused(family):
     lines = attach(model, LINES, RULE, keep_positions=family == "OPT")
     for past_them in (model.forward, model.base_model):
         for more in ({}, {"attention_mask": torch.ones_like(ids)}):
-            with pytest.raises(
-                ValueError, match="got one of its forward.. or its body alone, as LoRA of peft before"
-            ):
+            with pytest.raises(ValueError, match=r"got one of its forward\(\) or its body alone"):
                 past_them(input_ids=ids, **more)
     lines.detach()
     model.forward(input_ids=ids)

@@ -317,13 +317,13 @@ class Attached:
         return (), kwargs | changed
 
     def _of_layer(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Before each layer and before its attention: of the masks of all layers, the layer's own; without any, the pass
-        went past the lines."""
+        """Before each layer and before its attention: of the masks of all layers, the layer's own; a pass without
+        any went past the lines."""
         mask, heads = kwargs.get("attention_mask"), self.biases[0].heads
         if self.checked and "attention_mask" in kwargs and (mask is None or mask.shape[1] % heads):
             raise ValueError(
-                f"expected a call of the {type(self.model).__name__} that has the lines, got one of its forward() or its "
-                "body alone, as LoRA of peft before 0.21 makes it"
+                f"expected a call of the {type(self.model).__name__} that has the lines, got one of its forward() or "
+                "its body alone, as LoRA of peft before 0.21 makes it"
             )
         if mask is not None and mask.shape[1] > heads:
             if not torch.compiler.is_compiling():
