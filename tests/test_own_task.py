@@ -1,6 +1,7 @@
 """A task in a file of one's own: found, kept with the run, refused where it cannot be, and tried."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -110,6 +111,22 @@ def test_a_trial_shows_lines_and_scores(file, tmp_path, monkeypatch, capsys, few
     assert verdict == "solved: at least 0% at lengths 6, 12, 24, 60"
     told = capsys.readouterr().out
     assert 0 < told.index("share") < told.index("of 20 exact")
+
+
+def test_lines_that_are_missing_are_sought_once_more(file, tmp_path, monkeypatch, capsys):
+    """Of a plain model that interpolates: after twice the steps, not four times."""
+    missed = SimpleNamespace(
+        metrics={"history": [{"exact_match": 100.0}]}, calibration=lambda: "lines", model=lambda: None, folder="",
+        evaluate=lambda length, samples, device: Score(length, 20, 4, 16, 100),
+    )  # fmt: skip
+    monkeypatch.setattr(trial, "fit", lambda *_: missed)
+    monkeypatch.setattr(trial, "wrong_by_step", lambda *_: torch.tensor([16]))
+    verdict = trial.attempt(str(file), "smoke", 0, tmp_path, "cpu")
+    assert (
+        verdict == "lines are missing: along those that were found a new model has 20.00% at length 6, most often "
+        "wrong at steps 0 (16)"
+    )
+    assert re.findall(r"after (\d+) steps", capsys.readouterr().out) == ["20", "40"]
 
 
 def test_the_verdicts_of_a_trial():
