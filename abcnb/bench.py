@@ -16,7 +16,6 @@ from torch.nn.utils.rnn import pad_sequence
 from abcnb.machine.devices import hardware
 from abcnb.model.decoding import greedy_decode, predictions_in_chunks
 from abcnb.model.evaluation import wrong_tokens
-from abcnb.model.together import Stacked
 from abcnb.model.training import in_bf16, loss_of, optimizer_of, training_step
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import HEADS_WITH_LINES, lines_by_hand
@@ -24,6 +23,7 @@ from abcnb.study.cost import forward_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
+from abcnb.study.together import Stacked
 from abcnb.tasks.task import Batch
 from abcnb.tasks.testsets import random_operands, test_cases
 from abcnb.tasks.tokens import CHARACTERS, IDS

@@ -7,15 +7,14 @@ import pytest
 import torch
 from filelock import FileLock
 
-from abcnb.model import together
 from abcnb.model.checkpoint import steps_in
-from abcnb.model.together import train_together
 from abcnb.model.training import CHECKPOINT, train
-from abcnb.study import fitting
+from abcnb.study import fitting, together
 from abcnb.study.fitting import fit, fit_together
 from abcnb.study.methods import experiment
 from abcnb.study.runs import is_finished, new_model, run_of
 from abcnb.study.settings import with_settings
+from abcnb.study.together import train_together
 
 ROUNDING = 1e-5  # of losses; single weights whose gradient is next to nothing differ by more
 

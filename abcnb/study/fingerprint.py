@@ -9,7 +9,8 @@ from pathlib import Path
 
 import abcnb
 
-DECIDING = ("lines", "tasks", "model", "rivals", "other_tasks", "proof")  # rooms; and `pipeline`
+DECIDING = ("lines", "tasks", "model", "rivals", "other_tasks", "proof")  # rooms; and `ALONE`
+ALONE = ("pipeline.py", "study/together.py")
 # Earlier code that gives the same numbers for every method that is still there. Of 93686251e83d this holds for lines by
 # hand; its plain models, and so the development rows of `abc` with another tau, differ by rounding. Of 7ab44aeccaa2 it
 # does not hold for expressions in brackets, of which it has no rows.
@@ -50,7 +51,8 @@ def fingerprint_of(sources: dict[str, str]) -> str:
 def deciding() -> dict[str, Path]:
     """The modules that decide a number: their names and files."""
     folder = Path(abcnb.__file__).parent
-    files = [file for room in DECIDING for file in (folder / room).glob("*.py")] + [folder / "pipeline.py"]
+    files = [file for room in DECIDING for file in (folder / room).glob("*.py")]
+    files += [folder / name for name in ALONE]
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
 
 

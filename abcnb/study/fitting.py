@@ -22,7 +22,6 @@ from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.checkpoint import steps_in
 from abcnb.model.positions import Positions
-from abcnb.model.together import train_together
 from abcnb.model.training import CHECKPOINT, check_training
 from abcnb.model.transformer import Transformer
 from abcnb.proof.pruning import lines_left, prune
@@ -31,6 +30,7 @@ from abcnb.study import runs as run_files
 from abcnb.study.experiments import FOUND, Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 from abcnb.study.runs import Run
+from abcnb.study.together import train_together
 
 BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
 Listener = Callable[[int, float], None]
