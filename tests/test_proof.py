@@ -27,6 +27,7 @@ from abcnb.proof.windows import (
     NOTHING,
     arranged,
     arrangements,
+    check_count,
     heads_by_line,
     nodes,
     windows_of,
@@ -696,14 +697,41 @@ def test_an_input_on_which_one_attempt_was_wrong_is_among_those_of_the_next(monk
     shown = task.batch(task.parse("199"))
     found = [Certificate(torch.tensor([-1.0, 2.0]), 1e-6, shown), Certificate(torch.tensor([5.0]), 1e-6)]
 
-    def watched(model, data, seed, also):
-        asked.append((seed, [decode(batch.source[0]) for batch in also]))
+    def watched(model, data, seed, also, share):
+        asked.append((seed, share, [decode(batch.source[0]) for batch in also]))
         return model
 
     monkeypatch.setattr(certificates, "prune", watched)
-    monkeypatch.setattr(certificates, "certify", lambda model, data: found.pop(0))
+    monkeypatch.setattr(certificates, "certify", lambda model, data, most: found.pop(0))
     row, _ = certificates.certified(run, pruned=True)
-    assert asked == [(0, []), (1, ["$0199&"])] and row["outcome"] == "correct"
+    assert asked == [(0, 0.5, []), (1, 0.25, ["$0199&"])] and row["outcome"] == "correct"
+
+
+@pytest.mark.parametrize(("windows", "tried"), [((9, 9, 5), [9, 9, 5]), ((9, 8, 7, 9, 8), [9, 8, 7, 9, 8, 9])])
+def test_attempts_with_few_windows_come_first(monkeypatch, windows, tried):
+    """Of each attempt the windows, of which at most six are few; all that are tried to their end hold."""
+    run, asked, left = load_run(MODELS / BY_HAND["successor"]), [], list(windows)
+
+    def certify(count, data, most):
+        asked.append(count)
+        if most is not None:
+            check_count(count, most)
+        return Certificate(torch.ones(count), 1e-6)
+
+    monkeypatch.setattr(certificates, "FEW", 6)
+    monkeypatch.setattr(certificates, "prune", lambda *_: left.pop(0))
+    monkeypatch.setattr(certificates, "certify", certify)
+    monkeypatch.setattr(certificates, "heads_by_line", lambda model: [])
+    row, _ = certificates.certified(run, pruned=True)
+    assert asked == tried and row["windows"] == tried[-1] and row["outcome"] == "correct"
+
+
+def test_of_attempts_that_do_not_hold_the_first_counts(monkeypatch):
+    run = load_run(MODELS / BY_HAND["successor"])
+    monkeypatch.setattr(certificates, "prune", lambda model, *_: model)
+    monkeypatch.setattr(certificates, "certify", lambda *_, most: check_count(7, 3))
+    row, told = certificates.certified(run, pruned=True)
+    assert row["outcome"].startswith("refused: expected at most 3 windows, got 7") and "refused" in told
 
 
 def test_pruning_heeds_inputs_beside_its_own(monkeypatch):

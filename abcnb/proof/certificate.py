@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
+import torch.nn.functional as F
 
 from abcnb.machine.devices import bar
-from abcnb.model.layers import Attention, KeysValues, OpenTokens
+from abcnb.model.layers import Attention
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
 from abcnb.proof import inputs, lists, rows
@@ -27,7 +28,7 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import decode
 from abcnb.tasks.training_data import TrainingData
 
-CHUNK = 16384  # windows at a time
+CHUNK = 2048  # windows at a time
 AGAIN = 200  # windows of each arrangement that are run again because they are the closest, and as many random ones
 IN_ROWS = {NestedLists: lists, Multiplication: rows, ManyAddition: rows}
 SAFETY = 100  # the least margin must be so many times the largest difference that rounding makes
@@ -75,13 +76,14 @@ class Certificate:
 
 
 @torch.no_grad()
-def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Certificate:
+def certify(model: Transformer, data: TrainingData, progress: bool = True, most: int | None = None) -> Certificate:
     """Run a model on every window.
 
     Args:
         model: its heads have one line each, and it has no positions; it is put in evaluation mode.
         data: what it was trained on, of a task that is made place by place (`Task.machine`), or one in rows.
         progress: show a bar.
+        most: windows that may be tried; `MOST_WINDOWS` when None.
 
     Raises:
         ValueError: a model whose steps depend on more than a window, a task that is not made place by place, or more
@@ -93,7 +95,7 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True) -> Ce
     # No subclass, whose rows may be others.
     found = IN_ROWS.get(type(data.task), inputs).cases(model, data)
     for counted in accumulate(count_of(windows_of()) for _, _, windows_of, _ in found):  # before any is run
-        check_count(counted)
+        check_count(counted, most)
     leads, rounding = [], 0.0
     for n, (node, right, windows_of, shown_by) in enumerate(found, 1):
         windows = windows_of()
@@ -172,28 +174,25 @@ class Layers:
 
     def after(self, node: Node, layer: int, windows: Windows) -> Iterator[torch.Tensor]:
         """The states after a layer, [windows, d_model], in chunks."""
-        module, below = self.model.decoder[layer - 1], dict.fromkeys((node.own, *node.selves))
-        below = {other: self.states(other, layer - 1, windows) for other in below}
-        (own, of_own), crosses = below[node.own], list(dict.fromkeys(node.reads))
-        past = [(values_of(module.self_attention, module.norm_self(x)), index) for x, index in below.values()]
-        memory = [
-            (values_of(module.cross_attention, self.embedded), self.ids(token, windows)) for token in crosses
-        ]
-        opened = [
-            OpenTokens(torch.tensor([[[known.index(read)]] for read in reads]))
-            for known, reads in ((list(below), node.selves), (crosses, node.reads))
-        ]
+        module = self.model.decoder[layer - 1]
+        below = {n: self.states(n, layer - 1, windows) for n in dict.fromkeys((node.own, *node.selves))}
+        own, of_own = below[node.own]
+        biases = [module.self_attention.output.bias, *([module.cross_attention.output.bias] if node.reads else [])]
+        summands = [(own + sum(biases), of_own)]
+        for other in dict.fromkeys(node.selves):
+            heads = [head for head, read in enumerate(node.selves) if read == other]
+            x, index = below[other]
+            summands.append((written_by(module.self_attention, module.norm_self(x), heads), index))
+        for token in dict.fromkeys(node.reads):
+            heads = [head for head, read in enumerate(node.reads) if read == token]
+            summands.append((written_by(module.cross_attention, self.embedded, heads), self.ids(token, windows)))
         for part in torch.arange(count_of(windows)).split(CHUNK):
-            before, crossed = gathered(past, part), gathered(memory, part) if memory else None
-            x, _ = module(own[of_own[part]][:, None], None, before, None, crossed, None, opened)
-            yield x[:, 0]
+            x = sum(F.embedding(index[part], table) for table, index in summands)
+            yield x + module.feed_forward(module.norm_feed_forward(x))
 
 
-def values_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
-    """The values of states, [states, d_model], of each head: [heads, states, d_head]."""
-    return attention.keys_values(x[None], None, False)[1][0]
-
-
-def gathered(tables: list[tuple[torch.Tensor, torch.Tensor]], part: torch.Tensor) -> KeysValues:
-    """The values of some windows, [windows, heads, tokens, d_head], of tables of them and what each window has."""
-    return None, torch.stack([values[:, index[part]] for values, index in tables], 2).transpose(0, 1)
+def written_by(attention: Attention, x: torch.Tensor, heads: list[int]) -> torch.Tensor:
+    """What some heads add to the state of a token that reads each of these states, [states, d_model]."""
+    values = attention.value(x).view(len(x), attention.heads, -1)[:, heads]
+    onto = attention.output.weight.view(x.shape[1], attention.heads, -1)[:, heads]
+    return torch.einsum("shd, ohd -> so", values, onto)

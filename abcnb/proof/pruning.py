@@ -24,22 +24,25 @@ from abcnb.tasks.training_data import TrainingData, generator_for
 
 ROWS = 2048  # inputs on which leads are compared, of all training widths together
 SHAPES = 64  # of outputs in rows, batches, each of a random shape
-SHARE = 0.5  # of the whole model's least lead, which is left
+SHARE = 0.5
 
 
 @torch.no_grad()
-def prune(model: Transformer, data: TrainingData, seed: int = 0, also: Sequence[Batch] = ()) -> Transformer:
+def prune(
+    model: Transformer, data: TrainingData, seed: int = 0, also: Sequence[Batch] = (), share: float = SHARE
+) -> Transformer:
     """A copy of a model without the heads that it does not need on short inputs.
 
     A head that is cut has the value that it had on average, whatever it reads. Lines are tried in the order of what
     cutting each alone would cost the right token's lead on average, the cheapest first, and are cut if its least lead
-    stays above half of the whole model's.
+    stays above a share of the whole model's.
 
     Args:
         model: its heads have one line each, and it has no positions.
         data: what it was trained on; nothing longer is looked at.
         seed: of the inputs.
         also: inputs beside these, such as one that showed another pruned model to be wrong.
+        share: of the whole model's least lead, which is left.
 
     Raises:
         ValueError: data of another task, or a model with positions or several lines to a head.
@@ -48,7 +51,7 @@ def prune(model: Transformer, data: TrainingData, seed: int = 0, also: Sequence[
     check_certifiable(model)
     batches = [*short_inputs(data, generator_for("pruning", seed)), *also]
     leads, averages = _observed(model, batches)
-    least = min(SHARE * leads.min(), leads.min())
+    least = min(share * leads.min(), leads.min())
     costs = {h: -float(_observed(without(model, h, averages), batches)[0].mean()) for h in heads_by_line(model)}
     for heads in sorted(costs, key=costs.get):
         tried = without(model, heads, averages)

@@ -350,11 +350,16 @@ def _onwards(found: Found, ways: torch.Tensor, shown: list[Token]) -> Found:
     return Found(windows, after[onto], states)
 
 
-def check_count(windows: int) -> None:
-    """Refuse more windows than can be tried."""
-    if windows > MOST_WINDOWS:
-        raise ValueError(
-            f"expected at most {MOST_WINDOWS:,} windows, got {windows:,} or more: lines show steps too many digits "
+class TooManyWindows(ValueError):
+    """Lines show steps too many digits."""
+
+
+def check_count(windows: int, most: int | None = None) -> None:
+    """Refuse more windows than can be tried, or more than `most`."""
+    most = MOST_WINDOWS if most is None else most
+    if windows > most:
+        raise TooManyWindows(
+            f"expected at most {most:,} windows, got {windows:,} or more: lines show steps too many digits "
             "that they do not need; prune the model, or take a larger tau"
         )
 

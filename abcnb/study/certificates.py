@@ -1,6 +1,7 @@
 """Certificates of trained runs (`proof`), kept in results/certificates.csv of a folder of reports."""
 
 import time
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -8,7 +9,7 @@ from abcnb.machine.devices import hardware, pick_device
 from abcnb.model.transformer import Transformer
 from abcnb.proof.certificate import certify
 from abcnb.proof.pruning import prune
-from abcnb.proof.windows import heads_by_line
+from abcnb.proof.windows import TooManyWindows, heads_by_line
 from abcnb.study import results, views
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.methods import architecture_of
@@ -18,24 +19,28 @@ from abcnb.study.tables import ranges
 from abcnb.tasks.task import Batch
 from abcnb.tasks.training_data import TrainingData
 
-ATTEMPTS = 3  # at pruning, each with other inputs
+# Attempts at pruning, each with other inputs: the share of the least lead that is left. The smaller, the fewer lines.
+SHARES = (0.5, 0.25, 0.1, 0.5, 0.25)
+FEW = 2_000_000  # windows; more are tried where no attempt with fewer holds
+
+Attempt = tuple[Transformer, dict, str]  # what was certified, the columns that tell what came of it, and a text
 
 
 def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
     """Certify a run, or what is left of it when heads that it does not need are cut.
 
-    What can be cut depends on the inputs that decide it: of `ATTEMPTS` the first that holds counts, or else the first;
-    inputs on which one was wrong are among those of the next.
+    Of several attempts at pruning the first that holds counts, those with few windows before the others, or else the
+    first of all.
     Returns the row of certificates.csv, whose `outcome` is `correct` or says what came instead, and a reader's text.
     """
     e, whole, started = run.experiment, run.model(), time.monotonic()
-    attempts, also = [], []
-    for seed in range(ATTEMPTS) if pruned else (None,):
-        attempts.append(_attempt(whole, e.data(), seed, also))
-        if attempts[-1][1]["outcome"] == CORRECT:
-            attempts = attempts[-1:]
+    best = None
+    for attempt in _pruned(whole, e.data()) if pruned else [_attempt(whole, e.data())]:
+        best = best or attempt
+        if attempt[1]["outcome"] == CORRECT:
+            best = attempt
             break
-    model, values, text = attempts[0]
+    model, values, text = best
     seconds = round(time.monotonic() - started, 1)
     row = results.names(e) | {"run": e.digest, "pruned": int(pruned), "lines": len(heads_by_line(model))} | values
     row |= {"seconds": seconds, "hardware": hardware(pick_device("cpu")), "code": fingerprint(), "date": today()}
@@ -46,20 +51,38 @@ def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
     return row, f"{told}: {text} ({seconds:.0f} s)"
 
 
-def _attempt(
-    model: Transformer, data: TrainingData, seed: int | None, also: list[Batch]
-) -> tuple[Transformer, dict, str]:
-    """What was certified, the columns that tell what came of it, and a text; a seed prunes first.
+def _pruned(whole: Transformer, data: TrainingData) -> Iterator[Attempt]:
+    """Attempts at a pruned model; inputs on which one was wrong are among those that decide the next."""
+    many, also = [], []
+    try:
+        for seed, share in enumerate(SHARES):
+            model = prune(whole, data, seed, also, share)
+            try:
+                yield _attempt(model, data, also, FEW)
+            except TooManyWindows:
+                many.append(model)
+    except ValueError:  # no model that could be pruned
+        yield _attempt(whole, data)
+    for model in many:
+        yield _attempt(model, data, also)
 
-    An input on which it was wrong is put into `also`.
+
+def _attempt(
+    model: Transformer, data: TrainingData, also: list[Batch] | None = None, most: int | None = None
+) -> Attempt:
+    """Certify a model; an input on which it is wrong is put into `also`.
+
+    Raises:
+        TooManyWindows: more windows than `most`, where it is given.
     """
     try:
-        model = model if seed is None else prune(model, data, seed, also)
-        found = certify(model, data)
+        found = certify(model, data, most=most)
     except ValueError as error:
+        if most and isinstance(error, TooManyWindows):
+            raise
         text = f"refused: {error}"
         return model, {"windows": 0, "margin": 0.0, "rounding": 0.0, "outcome": text}, text
-    if found.counterexample:
+    if found.counterexample and also is not None:
         also.append(found.counterexample)
     values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
     return model, values | {"outcome": CORRECT if found.holds else str(found)}, str(found)
