@@ -94,11 +94,11 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True, most:
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
     # No subclass, whose rows may be others.
     found = IN_ROWS.get(type(data.task), inputs).cases(model, data)
-    for counted in accumulate(count_of(windows_of()) for _, _, windows_of, _ in found):  # before any is run
+    for counted in accumulate(count_of(windows_of(most)) for _, _, windows_of, _ in found):  # before any is run
         check_count(counted, most)
     leads, rounding = [], 0.0
     for n, (node, right, windows_of, shown_by) in enumerate(found, 1):
-        windows = windows_of()
+        windows = windows_of(most)
         targets = bar(layers.ids(right, windows).split(CHUNK), desc=f"{n} of {len(found)}", disable=not progress)
         chunks = zip(targets, layers.logits(node, windows), strict=True)
         leads.append(torch.cat([lead(logits, target) for target, logits in chunks]))

@@ -24,6 +24,7 @@ from abcnb.proof.windows import (
     Node,
     Token,
     Windows,
+    check_count,
     count_of,
     different,
     heads_by_line,
@@ -164,7 +165,9 @@ def is_operator(token: Token) -> bool:
     return token[0].startswith(OPERATOR)
 
 
-def windows_of(node: Node, right: Token, leaves: tuple[Token, ...], parts: tuple, task: NestedLists) -> Windows:
+def windows_of(
+    node: Node, right: Token, leaves: tuple[Token, ...], parts: tuple, task: NestedLists, most: int | None = None
+) -> Windows:
     """Every window of a case: what its tokens may be together, and the others that decide it, each once."""
     if not leaves:
         return {NOTHING: torch.zeros(1, dtype=torch.uint8)}
@@ -179,6 +182,7 @@ def windows_of(node: Node, right: Token, leaves: tuple[Token, ...], parts: tuple
         digits[value] = task.label(torch.stack([opens, *pair, closes], 1))[:, 0]
     seen = [digits[token] for token in {*node.tokens, right} if token in digits]
     some, _ = different(seen, len(digits[leaves[0]]))
+    check_count(len(some), most)
     return {token: values[some].to(torch.uint8) for token, values in digits.items()}
 
 

@@ -47,8 +47,9 @@ SETTLED = 12  # widths in a row that bring no new arrangement
 Token = tuple[str, int]
 Windows = dict[Token, torch.Tensor]  # the digit at each token, each [windows]; operators follow the digits
 # Steps that are the same function of the same windows: their node, the token that they write, what makes the windows,
-# and what makes, of some windows, whole inputs that show them or others: batches, each with the step and its windows.
-Case = tuple["Node", Token, Callable[[], Windows], Callable[[Windows], list[tuple[Batch, int, Windows]]]]
+# of at most so many, and what makes, of some windows, whole inputs that show them or others: batches, each with the step
+# and its windows.
+Case = tuple["Node", Token, Callable[[int | None], Windows], Callable[[Windows], list[tuple[Batch, int, Windows]]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +156,7 @@ class Found(NamedTuple):
     windows: Windows
     which: torch.Tensor
     states: torch.Tensor
+    most: int | None  # windows that there may be
 
 
 class Met(NamedTuple):
@@ -305,15 +307,15 @@ def tokens_of(model: Transformer, data: TrainingData, width: int) -> list[Token]
     return tokens
 
 
-def windows_of(arrangement: Arrangement) -> Windows:
+def windows_of(arrangement: Arrangement, most: int | None = None) -> Windows:
     """Every window of an arrangement: the digit at each of its tokens and, of the output, at the place that it writes.
 
     Raises:
-        ValueError: more than `MOST_WINDOWS`.
+        TooManyWindows: as of `check_count`.
     """
     tokens, number = {*arrangement.node.tokens, arrangement.right}, arrangement.number
     machine, (*before, after), ways, names = number.machine, arrangement.skipped, ways_of(number), number.names
-    found = Found({}, torch.zeros(1, dtype=torch.long), torch.zeros(1, machine.states))
+    found = Found({}, torch.zeros(1, dtype=torch.long), torch.zeros(1, machine.states), most)
     found.states[0, list(machine.starts)] = 1
     if machine.shown:
         states = torch.arange(machine.states)
@@ -342,12 +344,12 @@ def _onwards(found: Found, ways: torch.Tensor, shown: list[Token]) -> Found:
     reached = (found.states @ step > 0).float()  # [seen, which, states]
     way, before = reached.any(2).nonzero().T
     states, after = reached[way, before].unique(dim=0, return_inverse=True)
-    check_count(int(before.bincount(minlength=len(found.states))[found.which].sum()))
+    check_count(int(before.bincount(minlength=len(found.states))[found.which].sum()), found.most)
     pairs = (((found.which == one).nonzero()[:, 0], (before == one).nonzero()[:, 0]) for one in before.unique())
     window, onto = torch.cat([torch.cartesian_prod(*pair) for pair in pairs]).T
     windows = {token: digits[window] for token, digits in found.windows.items()}
     windows |= {token: seen[way[onto], n].to(torch.uint8) for n, token in enumerate(shown)}
-    return Found(windows, after[onto], states)
+    return Found(windows, after[onto], states, found.most)
 
 
 class TooManyWindows(ValueError):
