@@ -46,9 +46,9 @@ SETTLED = 12  # widths in a row that bring no new arrangement
 # A name and a place, of an operand or the output; `DIGIT` and −1; or of a structural token `CONSTANT` and its id.
 Token = tuple[str, int]
 Windows = dict[Token, torch.Tensor]  # the digit at each token, each [windows]; operators follow the digits
-# Steps that are the same function of the same windows: their node, the token that they write, what makes the windows,
-# of at most so many, and what makes, of some windows, whole inputs that show them or others: batches, each with the step
-# and its windows.
+# Steps that are the same function of the same windows: their node, the token that they write, what makes the windows
+# where they are at most so many, and what makes, of some windows, whole inputs that show them or others: batches, each
+# with the step and its windows.
 Case = tuple["Node", Token, Callable[[int | None], Windows], Callable[[Windows], list[tuple[Batch, int, Windows]]]]
 
 
