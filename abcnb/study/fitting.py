@@ -21,7 +21,6 @@ from abcnb.lines.calibration import calibrate_attention
 from abcnb.machine.devices import hardware, pick_device
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.checkpoint import steps_in
-from abcnb.model.positions import Positions
 from abcnb.model.training import CHECKPOINT, check_training
 from abcnb.model.transformer import Transformer
 from abcnb.proof.pruning import lines_left, prune
@@ -89,17 +88,17 @@ def fit_together(
     progress: bool = True,
     fresh: bool = False,
 ) -> None:
-    """Fit experiments that differ in their seeds alone at most so many at a time, as one batched model.
+    """Fit experiments that differ in their seeds alone as one batched model, at most so many at a time.
 
-    What they build on comes first. Left to `fit` are experiments that have no like, adapters, or positions that are
-    drawn at random, those that another process works on, and, with a note, groups whose training fails.
+    What they build on comes first. Some are left to `fit`: experiments that differ from all others, those with
+    adapters, those that another process works on, and groups that cannot be trained so, of which a line is printed.
     """
     where, runs, alike = pick_device(device), Path(runs), defaultdict(list)
     wanted = dict.fromkeys(e for e in wanted if not is_usable(e, runs, fresh))
     if bases := [e.interpolation for e in wanted if e.interpolation]:
         fit_together(bases, runs, device, most, progress, fresh)
     for e in wanted:
-        if not e.lora and type(e.model.positions()).draw is Positions.draw:
+        if not e.lora:
             alike[_without_seed(e), steps_in(runs / e.digest / CHECKPOINT)].append(e)
     for group in alike.values():
         for some in (group[at : at + most] for at in range(0, len(group), most)):
@@ -107,7 +106,8 @@ def fit_together(
                 if len(some) > 1:
                     _fit_group(some, runs, where, progress, fresh)
             except (ValueError, RuntimeError, OSError) as error:
-                told = f"{some[0].task} {some[0].method} of {len(some)} seeds: {str(error).splitlines()[0]}"
+                reason = str(error).strip().partition("\n")[0]
+                told = f"{some[0].task} {some[0].method} of {len(some)} seeds: {reason}"
                 print(f"Note: each goes on alone, since together they failed: {told}", file=sys.stderr)
 
 
