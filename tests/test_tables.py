@@ -85,7 +85,7 @@ def test_seeds_in_a_row_are_named_by_the_first_and_the_last():
 
 
 def test_the_long_tables_show_every_task_length_and_test_set():
-    _, _, text = tables.long_tables(pd.DataFrame(ROWS)).partition("### Every length, random digits")
+    _, _, text = tables.long_tables(pd.DataFrame(ROWS)).partition("### By length, random digits")
     random, _, hard = text.partition("hard cases")
     listed = [line.split(" | ")[:2] for line in lines_of_tables(random)]
     assert listed[2:] == [

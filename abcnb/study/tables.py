@@ -88,7 +88,8 @@ def overview(table: pd.DataFrame, certificates: pd.DataFrame) -> str:
     text = (
         f"Percent exact match over the whole output at {LENGTHS[-1]} digits ({LENGTHS[-1]} × {LENGTHS[-1]}, as many "
         f"terms; lists {LONGEST['nested']} deep), of at most {table['samples'].max():,} samples, on "
-        f"{_hardware(table)}; the seeds' mean, their number in parentheses, and the worst where it differs. "
+        f"{_hardware(table)}, presets `laptop` and `decoder-only` (one stream); the seeds' mean, their number in "
+        "parentheses, and the worst where it differs. "
         "A rival with * has other settings than its own. Hard: long carries and the like. Proved: seeds right at "
         "every length, whole or pruned. One look: lines in the first layer alone."
     )
@@ -143,7 +144,7 @@ def long_tables(table: pd.DataFrame) -> str:
                 shown = shown[shown["length"].isin(LENGTHS)]
             if shown.empty:
                 continue
-            parts.append(f"### Every length, {title}")
+            parts.append(f"### By length, {title}")
             # In rows each task has lengths of its own.
             for _, rows in shown.groupby("task" if in_rows else "preset", sort=False):
                 parts.append(comparison(rows, sorted(set(rows["length"])), test_set))
