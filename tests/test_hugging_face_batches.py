@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 
+from abcnb.lines.calibration import candidates
+from abcnb.lines.line import Line, LineBias
 from abcnb.tasks.tokens import IDS, encode
 from abcnb.yours.hugging_face import attach, attach_saved, average_attention, calibrate
 from abcnb.yours.pytorch import PromptApart, TokenRule, batch_mask, dense_mask, stream_of_prompt
@@ -102,6 +104,56 @@ def test_beams_keep_the_lines_of_their_prompts():
     writes_what_each_would_write_alone(model, num_beams=3)
 
 
+@pytest.mark.parametrize(
+    "move, how, rows",
+    [
+        ("reorder_cache", torch.tensor([2, 0, 1]), [2, 0, 1]),
+        ("batch_select_indices", torch.tensor([2, 0]), [2, 0]),
+        ("batch_repeat_interleave", 2, [0, 0, 1, 1, 2, 2]),
+    ],
+)
+def test_a_cache_whose_rows_were_moved_goes_on_along_the_lines_of_their_prompts(move, how, rows):
+    model = model_of("Llama")
+    attach(model, LINES, RULE)
+    prompts = torch.stack([encode(text) for text in ("$12+3=", "$1+23=", "$12+3=")])
+    with torch.no_grad():
+        cache = model(input_ids=prompts, use_cache=True).past_key_values
+        copied = copy.deepcopy(cache)
+        getattr(copied, move)(how)
+        getattr(cache, move)(how)
+        token = torch.full((len(rows), 1), IDS["5"])
+        right = logits(model, torch.cat([prompts[rows], token], 1))[:, -1]
+        for moved in (cache, copied):
+            found = model(input_ids=token, past_key_values=moved).logits[:, -1]
+            torch.testing.assert_close(found, right, atol=1e-5, rtol=1e-4)
+
+
+def test_lines_do_not_count_from_where_an_output_ends_which_generation_does_not_know():
+    model = model_of("Llama")
+    from_the_end = LineBias("self", HEADS, (Line(0, "digits", "digits", ("first-place",), (1,)),))
+    attach(model, from_the_end, RULE)
+    with pytest.raises(ValueError, match="expected lines that count from where 'digits' begins"):
+        logits(model, "$12+3=51&")
+    stream = stream_of_prompt(RULE.sequences(encode("$12+3=")[None])[0].prompt, 9)
+    written = [line for line in candidates([stream], "digits", False) if line.segment == "digits"]
+    assert written and {line.follows for line in written} <= {("place",), ("2place",), ("none",)}
+
+
+def test_rows_that_hold_more_than_a_sequence_are_refused():
+    model = model_of("Llama")
+    attach(model, LINES, RULE)
+    packed = encode("$12+3=51&$1+23=42&")[None]
+    given = {"attention_mask": torch.ones_like(packed), "position_ids": torch.tensor([[*range(9), *range(9)]])}
+    for more in (given, {"attention_mask": torch.tensor([[1] * 9 + [2] * 9])}):
+        with pytest.raises(ValueError, match="expected one sequence in each row"):
+            logits(model, packed, **more)
+    model.config.pad_token_id = IDS["@"]
+    ids, mask = padded(PROMPTS, "left")
+    with pytest.raises(ValueError, match="expected an attention mask of sequences that are padded on the left"):
+        logits(model, ids)
+    logits(model, ids, attention_mask=mask)
+
+
 def test_generation_cannot_go_on_from_prompts_padded_on_the_right():
     model = model_of("Llama")
     attach(model, LINES, RULE)
@@ -125,7 +177,7 @@ def test_the_gradient_of_a_padded_batch_is_that_of_its_sequences():
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_a_batch_mask_is_the_masks_of_its_sequences_and_rows_of_padding_see_themselves(side):
+def test_a_batch_mask_is_the_masks_of_its_sequences_and_rows_of_padding_see_its_first_token(side):
     ids, mask = padded(TEXTS, side)
     sequences = RULE.sequences(ids, mask)
     found = batch_mask(LINES, sequences, ids.shape[1])
@@ -136,9 +188,7 @@ def test_a_batch_mask_is_the_masks_of_its_sequences_and_rows_of_padding_see_them
         assert torch.equal(found[number][:, own, own], alone)
         seen = found[number] == 0
         padding = mask[number] == 0
-        assert torch.equal(
-            seen[:, padding], torch.eye(len(padding), dtype=torch.bool)[padding].expand(HEADS, -1, -1)
-        )
+        assert seen[:, padding, laid.start].all() and (seen[:, padding].sum(-1) == 1).all()
         assert not seen[:, own][..., padding].any()
     alike = [RULE.sequences(ids)[1]] * 3
     assert batch_mask(LINES, alike, ids.shape[1]).shape[0] == 1, "sequences of one shape share one mask"
@@ -156,6 +206,25 @@ def test_attention_of_a_padded_batch_is_averaged_by_shape(side):
     ]  # fmt: skip
     for one, other in zip(found, alone, strict=True):
         torch.testing.assert_close(one.self_attention, other.self_attention, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Llama"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_positions_of_a_padded_batch_are_those_of_its_sequences(family, side):
+    model = model_of(family)
+    ids, mask = padded(TEXTS, side)
+    together = average_attention(model, [{"input_ids": ids, "attention_mask": mask}], RULE)
+    alone = average_attention(model, [encode(text)[None] for text in TEXTS], RULE)
+    for one, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(one.self_attention, other.self_attention, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "batch", [[encode("$1+2=3&")[None]], {"ids": encode("$1+2=3&")[None]}, encode("$1+2=")[None]]
+)
+def test_batches_without_ids_or_outputs_are_not_averaged(batch):
+    with pytest.raises(ValueError, match=r"expected (batches of token ids|sequences with their outputs)"):
+        average_attention(model_of("Llama"), [batch], RULE)
 
 
 def test_calibration_is_one_call():

@@ -15,6 +15,7 @@ from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
 from abcnb.tasks.task import TASKS, full_name, get_task
+from abcnb.tasks.tokens import decode
 
 DOUBLE = '''
 from abcnb.tasks.digits import propagate_carries
@@ -59,6 +60,110 @@ def test_a_run_keeps_the_file_and_its_hash(file, tmp_path):
     with pytest.raises(ValueError, match="as it was when the model was trained"):
         load_run(run.folder)
     assert experiment(str(file), "vanilla", "smoke").digest != run.experiment.digest
+
+
+def test_a_module_beside_a_task_file_belongs_to_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file, rules = tmp_path / "tenfold.py", tmp_path / "tenfold_rules.py"
+    file.write_text(DOUBLE.replace("from abcnb.tasks.digits import", "from tenfold_rules import"))
+    rules.write_text("def propagate_carries(a, base):\n    return a % base\n")
+    before = full_name(str(file))
+    assert get_task(before).label(torch.tensor([[7, 1]])).tolist() == [[4, 2]]
+    rules.write_text("from abcnb.tasks.digits import propagate_carries\n")
+    assert get_task(str(file)).label(torch.tensor([[7, 1]])).tolist() == [[4, 3]], "in the same process too"
+    with pytest.raises(
+        ValueError, match="with what it imports from its folder, as it was when the model was trained"
+    ):
+        get_task(before)
+
+
+def test_a_folder_may_end_like_a_file_and_a_class_have_a_second_name(tmp_path):
+    (tmp_path / ".pyenv").mkdir()
+    file = tmp_path / ".pyenv" / "my_task.py"
+    file.write_text(DOUBLE + "\nAgain = Double\n")
+    assert get_task(full_name(str(file))).name == "double"
+
+
+CHANGES = """
+from abcnb.tasks.task import Task
+
+
+class Evens(Task):
+    name = "evens"
+
+    def label(self, a):
+        a[a % 2 == 1] = 0
+        return a
+"""
+
+
+def test_a_label_may_change_the_digits_that_it_gets(file):
+    file.write_text(CHANGES)
+    task = get_task(str(file))
+    batch = task.batch(task.parse("345"))
+    assert decode(batch.source[0]) == "$0345&" and decode(batch.target[0]) == "0400&"
+
+
+STRINGS = """
+from abcnb.tasks.strings import StringTask
+
+
+class Mine(StringTask):
+    name = "mine"
+    symbols = {symbols}
+    codes = {codes}
+
+    def outputs(self, length):
+        return {{"{named}": length}}
+
+    def answer(self, string):
+        return {answer}
+"""
+FINE = {"symbols": 3, "codes": 0, "named": "digits", "answer": "string"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"symbols": 1}, "expected two digits or more of mine, .* got 0 and"),
+        ({"named": "a"}, "expected a name of its own for each segment, got a twice"),
+        ({"answer": "string.sort(0).values"}, "answer of mine to each input of a batch that is its own"),
+        ({"answer": "string[:1]"}, "answer of mine to each input of a batch that is its own"),
+    ],
+)
+def test_strings_that_would_teach_something_else_are_refused(file, changed, message):
+    file.write_text(STRINGS.format(**FINE))
+    TrainingData(str(file))
+    file.write_text(STRINGS.format(**FINE | changed))
+    with pytest.raises(ValueError, match=message):
+        TrainingData(str(file))
+
+
+def test_inputs_may_have_more_symbols_than_outputs(file):
+    file.write_text(STRINGS.format(**FINE | {"symbols": 14, "codes": 10, "answer": "string % 10"}))
+    task = TrainingData(str(file)).task
+    assert task.batch(task.parse("d3")).source.max() < task.vocabulary_size
+
+
+@pytest.mark.parametrize("symbol", ["5", "&", "+*"])
+def test_an_operator_that_is_no_token_of_its_own_is_refused(file, symbol):
+    file.write_text(DOUBLE.replace('"double"', f'"double"\n    symbol = "{symbol}"'))
+    with pytest.raises(ValueError, match="expected a symbol of double among the tokens"):
+        get_task(str(file))
+
+
+def test_an_operator_may_be_a_letter_that_is_no_digit(file):
+    file.write_text(DOUBLE.replace('"double"', '"double"\n    symbol = "a"'))
+    assert get_task(str(file)).symbol == "a"
+    with pytest.raises(ValueError, match="symbol that is none of them, got 0123456789abcdef and 'a'"):
+        get_task(str(file), 16)
+
+
+def test_a_task_of_two_operands_without_an_operator_is_refused(file):
+    task = "from abcnb.tasks.arithmetic import Addition\n\n\nclass Sum(Addition):\n    name = 'sum'\n    symbol = ''\n"
+    file.write_text(task)
+    with pytest.raises(ValueError, match="expected sources of sum with 11 tokens below 15, got some of 10"):
+        TrainingData(str(file))
 
 
 def test_a_sweep_trains_a_task_in_a_file_in_processes_of_its_own(file, tmp_path):

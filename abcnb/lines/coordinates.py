@@ -44,6 +44,7 @@ class Segment:
         counters: the counter of the step, `row` or `place`, that each coordinate corresponds to in the task: what
             lines by hand and coupled positions are told.
         outside: of a reach of 1, the tokens at −1 and past the end, where they are not the neighbours by stride.
+        ends: whether it is known where it ends, while it is written too, so that lines may count from there.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Segment:
     reach: int = 0
     counters: tuple[str, ...] = ()
     outside: tuple[int, int] | None = None
+    ends: bool = True
 
     def tokens(self, coordinates: list[torch.Tensor]) -> torch.Tensor:
         """The token at each of the coordinates, one tensor per dimension, all of one shape; −1 where there is none."""
@@ -77,6 +79,7 @@ class Table(Segment):
     """Tokens whose coordinates follow no rule: `listed` for each point of the grid, row by row; −1 is none."""
 
     listed: tuple[int, ...] = ()
+    ends: bool = False  # its rows end anywhere
 
     @cached_property
     def _bordered(self) -> torch.Tensor:
@@ -112,6 +115,11 @@ class Stream:
     row: torch.Tensor
     place: torch.Tensor
     source: int = 0
+
+    def __post_init__(self):
+        names = [segment.name for segment in self.segments]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"expected a name of its own for each segment, got {', '.join(sorted(twice))} twice")
 
     def __len__(self) -> int:
         """Rows of the self-attention matrix: all tokens of its part but the last, which is never read."""

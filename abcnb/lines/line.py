@@ -129,12 +129,15 @@ class LineBias(SavedLines):
             raise ValueError(f"expected an attention among ('self', 'cross'), got {self.attention!r}")
         check_heads(self.heads)
         for line in self.lines:
-            if not 0 <= line.head < self.heads:
+            if type(line.head) is not int or not 0 <= line.head < self.heads:
                 raise ValueError(f"expected a head from 0 to {self.heads - 1}, got {line!r}")
-            whole = all(type(offset) is int for offset in line.offset)
-            if set(line.follows) - set(FOLLOWS) or len(line.follows) != len(line.offset) or not whole:
+            tuples = isinstance(line.follows, tuple) and isinstance(line.offset, tuple)
+            whole = tuples and all(type(offset) is int for offset in line.offset)
+            if not whole or set(line.follows) - set(FOLLOWS) or len(line.follows) != len(line.offset):
                 known = ", ".join(FOLLOWS)
-                raise ValueError(f"expected counters among {known} and a whole offset for each, got {line!r}")
+                raise ValueError(
+                    f"expected counters among {known} and a whole offset for each, as tuples, got {line!r}"
+                )
 
     @cached_property
     def _groups(self) -> dict[tuple[int, str], list[Line]]:
@@ -199,6 +202,10 @@ def _check(line: Line, stream: Stream, crossing: bool) -> None:
     if len(line.follows) != dimensions:
         raise ValueError(
             f"expected a counter for each of {dimensions} coordinates of {line.segment!r}, got {line!r}"
+        )
+    if any(FOLLOWS[follows].from_first for follows in line.follows) and not stream.segment(line.segment).ends:
+        raise ValueError(
+            f"expected lines that count from where {line.segment!r} begins, since its end is not known yet, got {line}"
         )
     if stream.is_crossed(line.segment) != crossing:
         raise ValueError(

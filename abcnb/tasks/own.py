@@ -1,18 +1,22 @@
 """Tasks in files of one's own: `my_task.py:Double`, or `my_task.py` where the file has one.
 
 Such a file is Python, and is run like any other module; nothing is fetched. The full name of its task has the file's
-path and a hash of its text, `/home/me/my_task.py:Double@1f0c9e3b2a44`, so a file that was changed is told from the one
-that a model was trained with.
+path and a hash of its text, `/home/me/my_task.py:Double@1f0c9e3b2a44`, and of the modules beside it that it imports, so
+a file that was changed is told from the one that a model was trained with.
 """
 
 import hashlib
+import re
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
+from modulefinder import ModuleFinder
 from pathlib import Path
 from types import ModuleType
 
 ENDING = ".py"
+NAME = re.compile(r"(?P<file>.+?\.py)(:(?P<wanted>\w+))?(@(?P<known>\w+))?")
 
 
 def is_in_a_file(name: str) -> bool:
@@ -20,8 +24,20 @@ def is_in_a_file(name: str) -> bool:
     return ENDING in name
 
 
+def _beside(file: Path) -> dict[str, Path]:
+    """The modules in a file's folder that it imports, and those that they import."""
+    finder = ModuleFinder([str(file.parent)], excludes=["abcnb"])
+    with suppress(SyntaxError):  # said when it is run
+        finder.run_script(str(file))
+    return {
+        name: Path(m.__file__) for name, m in sorted(finder.modules.items()) if m.__file__ and name != "__main__"
+    }
+
+
 @lru_cache(maxsize=64)
-def _run(file: Path, digest: str) -> ModuleType:
+def _run(file: Path, digest: str, beside: tuple[str, ...]) -> ModuleType:
+    for name in beside:  # as it was when another version of the file was run
+        sys.modules.pop(name, None)
     spec = spec_from_file_location(f"{file.stem}_{digest}", file)
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -39,21 +55,23 @@ def in_file(name: str, kind: type) -> tuple[str, type]:
 
     A ValueError for no such file, one that does not run or has changed, and no class, or several where none is named.
     """
-    stem, _, rest = name.partition(ENDING)
-    file, (wanted, _, known) = Path(stem + ENDING).expanduser().resolve(), rest.lstrip(":").partition("@")
+    if not (parts := NAME.fullmatch(name)):
+        raise ValueError(f"expected a task file, such as my_task.py:Double, got {name!r}")
+    file, wanted, known = Path(parts["file"]).expanduser().resolve(), parts["wanted"], parts["known"]
     try:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+        beside = _beside(file)
+        digest = hashlib.sha256(b"".join(map(Path.read_bytes, (file, *beside.values())))).hexdigest()[:12]
     except OSError as error:
         raise ValueError(f"expected a task file, such as my_task.py:Double, got {name!r}: {error}") from None
     if known and known != digest:
         raise ValueError(
-            f"expected {file} as it was when the model was trained, with the hash {known}, got {digest}: undo the "
-            "change, or train again"
+            f"expected {file}, with what it imports from its folder, as it was when the model was trained, with the "
+            f"hash {known}, got {digest}: undo the change, or train again"
         )
-    module = _run(file, digest)
+    module = _run(file, digest, tuple(beside))
     own = {label: value for label, value in vars(module).items() if isinstance(value, type)}
     found = {n: c for n, c in own.items() if issubclass(c, kind) and c.__module__ == module.__name__}
-    if wanted not in found and (wanted or len(found) != 1):
+    if wanted not in found and (wanted or len({*found.values()}) != 1):
         names = ", ".join(found) or "none"
         raise ValueError(f"expected one class of a task in {file}, named as in my_task.py:Double, got {names}")
     wanted = wanted or next(iter(found))

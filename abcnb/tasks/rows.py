@@ -144,8 +144,9 @@ class RowTask(Task):
         return self.stream_of_shape(shape)
 
     def batch(self, operands: Operands, form: str = "natural") -> Batch:
-        """Prompt, output in rows and stream of operands given as digits."""
-        rows = [part for row in zip(self.rows_of(*operands), self.separators, strict=True) for part in row]
+        """Prompt, output in rows and stream of operands given as digits; `rows_of` gets copies, which it may change."""
+        copies = [operand.clone() for operand in operands]
+        rows = [part for row in zip(self.rows_of(*copies), self.separators, strict=True) for part in row]
         target = F.pad(tokens_of(*rows).flatten(1), (0, 1), value=END_ID)
         return Batch(self.source(operands, form), target, self.stream_of(operands, form))
 

@@ -39,7 +39,7 @@ class OfStrings(Task):
     @property
     def bases(self) -> range:
         """The number of its digits alone."""
-        digits = self.codes or self.symbols
+        digits = max(self.codes, self.symbols)
         return range(digits, digits + 1)
 
     def drawn(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:

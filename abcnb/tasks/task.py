@@ -22,7 +22,7 @@ from abcnb.tasks.digits import Operands, digits_of, length_of
 from abcnb.tasks.numbers import LARGEST, Sampler, smallest_width
 from abcnb.tasks.own import in_file, is_in_a_file
 from abcnb.tasks.testsets import TEST_SETS
-from abcnb.tasks.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, tokens_of
+from abcnb.tasks.tokens import DIGITS, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, SYMBOLS, tokens_of
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Task:
 
     A new task is a subclass with a `name` and a `label`, plus one `register` line. Results have at most one digit
     more than the operands, which are padded by one; strings are not (`strings`). A task of two operands starts from
-    `Addition` or `NByOne` and sets `symbol`, one of `tokens.CHARACTERS`. What a subclass may set, and what it means, is
+    `Addition` or `NByOne` and sets `symbol`, one of `tokens.SYMBOLS`. What a subclass may set, and what it means, is
     listed where this class begins.
     """
 
@@ -94,6 +94,9 @@ class Task:
         if self.base not in self.bases:
             several = f" from {self.bases[0]} to {self.bases[-1]}" if len(self.bases) > 1 else f" {self.bases[0]}"
             raise ValueError(f"expected a base{several} for {self.name}, got {base}")
+        if self.base < 2 or self.symbol in [*DIGITS[: self.base]]:
+            told = f"expected two digits or more of {self.name}, and a symbol that is none of them, got"
+            raise ValueError(f"{told} {DIGITS[: self.base]} and {self.symbol!r}")
         self.length_base = self.length_base or self.base
         self.train_length = self.train_length or length_of(LARGEST, self.base) - 1
 
@@ -210,8 +213,8 @@ class Task:
             )
 
     def batch(self, operands: Operands, form: str = "natural") -> Batch:
-        """Source and target of operands given as digits."""
-        target = tokens_of(self.label(*operands), "&")
+        """Source and target of operands given as digits; `label` gets copies, which it may change."""
+        target = tokens_of(self.label(*(operand.clone() for operand in operands)), "&")
         return Batch(self.source(operands, form), target, self.stream_of(operands, form))
 
     def parse(self, text: str) -> Operands:
@@ -279,10 +282,10 @@ def register(task: type[Task], among: dict[str, type[Task]] = TASKS) -> type[Tas
 def _checked(task: type[Task]) -> type[Task]:
     if not getattr(task, "name", ""):
         raise ValueError(f"expected a name of the task {task.__name__}, by which it is asked for, got none")
-    if set(task.symbol) - set(CHARACTERS):
+    if task.symbol and task.symbol not in SYMBOLS:
         raise ValueError(
-            f"expected a symbol of {task.name} among the tokens {CHARACTERS}, got {task.symbol!r}: take one that the "
-            "task does not use otherwise; what it looks like means nothing to a model"
+            f"expected a symbol of {task.name} among the tokens {' '.join(SYMBOLS)}, got {task.symbol!r}: take one "
+            "that the task does not use otherwise; what it looks like means nothing to a model"
         )
     return task
 

@@ -15,6 +15,7 @@ START_ID, END_ID, PAD_ID, EQUALS_ID = (IDS[character] for character in "$&@=")
 PAPER_VOCABULARY = 15
 
 DIGITS = "0123456789abcdef"  # the character of each digit, 0 to 15
+SYMBOLS = tuple("+*%><abcdef")  # those that a task may take as its operator, if they are no digits of its own
 
 
 def encode(text: str) -> torch.Tensor:

@@ -10,6 +10,7 @@ from abcnb.tasks.task import Batch, Task, get_task
 from abcnb.tasks.tokens import DIGITS, on_device
 
 WIDEST = 10_000  # digits that operands are padded to; training would not fit long before
+ALONE = 8  # inputs whose answers are compared with those beside others
 
 
 class TrainingData:
@@ -66,9 +67,12 @@ class TrainingData:
 
     def _check_answers(self) -> None:
         task, generator = self.task, torch.Generator(self.device).manual_seed(0)
+        vocabulary = task.stream_vocabulary_size if task.in_rows else task.vocabulary_size
         digits = f"expected digits from 0 to {task.base - 1} as the answers of {task.name}, got"
         try:
-            batch = task.batch(self._train.draw(64, generator), self.form)
+            drawn = self._train.draw(64, generator)
+            batch = task.batch(drawn, self.form)
+            alone = [task.batch(tuple(o[n : n + 1] for o in drawn), self.form).target for n in range(ALONE)]
         except (TypeError, IndexError, RuntimeError) as error:
             raise ValueError(f"{digits} {error}") from error
         if batch.target.shape[1] != batch.stream.rows:
@@ -80,6 +84,17 @@ class TrainingData:
         written = on_device(DIGITS[: task.base] + "&" + getattr(task, "separators", ""), self.device)
         if not bool(torch.isin(batch.target, written).all()):
             raise ValueError(f"{digits} a larger one")
+        if len(batch.target) != 64 or not torch.equal(torch.cat(alone), batch.target[:ALONE]):
+            raise ValueError(
+                f"expected an answer of {task.name} to each input of a batch that is its own, got others when inputs "
+                "stand beside each other: dimension 0 is the batch"
+            )
+        columns = batch.stream.source or batch.stream.prompt
+        if batch.source.shape != (64, columns) or int(batch.source.max()) >= vocabulary:
+            raise ValueError(
+                f"expected sources of {task.name} with {columns} tokens below {vocabulary}, got some of "
+                f"{batch.source.shape[1]} tokens up to {int(batch.source.max())}"
+            )
 
     @property
     def described(self) -> str:

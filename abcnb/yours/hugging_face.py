@@ -8,10 +8,12 @@ Works from transformers 4.56 on (`make oldest` tests that one).
 import inspect
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from types import MethodType
 
 import torch
 from safetensors import safe_open
@@ -19,10 +21,12 @@ from torch import nn
 
 from abcnb.lines.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
 from abcnb.lines.line import Line, LineBias
-from abcnb.yours.pytorch import PromptApart, TokenRule, alike, averaged, batch_mask, stream_of_prompt
+from abcnb.yours.pytorch import Laid, PromptApart, TokenRule, alike, averaged, batch_mask, stream_of_prompt
 
 _ATTACHED = "_abcnb_lines"
 _FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which sequences
+# What changes the rows of a cache, by their numbers, or by how often each is repeated.
+_MOVES = ("reorder_cache", "batch_select_indices", "batch_repeat_interleave")
 _SAVED = "abcnb_lines"  # a buffer: the lines travel with the weights
 
 Batch = torch.Tensor | Mapping[str, torch.Tensor]
@@ -46,7 +50,7 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
     Args:
         model: a trained decoder; it runs under `eager`, which alone returns weights, and is put back afterwards.
         batches: of training: token ids, [batch, tokens], or what a data collator makes, with `input_ids` and perhaps
-            `attention_mask`; of any lengths, padded on either side.
+            `attention_mask` and `position_ids`; of any lengths, padded on either side.
         rule: what the tokens are.
 
     Raises:
@@ -58,8 +62,17 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
         with _evaluating(model):
             for batch in batches:
                 given = {"input_ids": batch} if isinstance(batch, torch.Tensor) else batch
-                given = {k: given[k].to(model.device) for k in ("input_ids", "attention_mask") if k in given}
+                if not isinstance(given, Mapping) or "input_ids" not in given:
+                    raise ValueError(
+                        f"expected batches of token ids, or with input_ids, got a {type(batch).__name__}"
+                    )
+                read = ("input_ids", "attention_mask", "position_ids")
+                given = {name: given[name].to(model.device) for name in read if name in given}
                 sequences = rule.sequences(given["input_ids"], given.get("attention_mask"), one_prompt=True)
+                if any(laid.start + len(laid.prompt) >= laid.end for laid in sequences):
+                    raise ValueError("expected sequences with their outputs, got a prompt alone")
+                if "position_ids" in inspect.signature(model.forward).parameters:
+                    given.setdefault("position_ids", _positions(sequences, given["input_ids"]))
                 weights = model(**given, output_attentions=True, use_cache=False).attentions
                 if not weights or any(layer is None for layer in weights):
                     raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
@@ -218,6 +231,24 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
+def _positions(sequences: Sequence[Laid], ids: torch.Tensor, first: int = 0) -> torch.Tensor:
+    """The position of each of these tokens in its own sequence, [batch, tokens], the first of them at `first`."""
+    starts = torch.tensor([[laid.start] for laid in sequences], device=ids.device)
+    return (torch.arange(first, first + ids.shape[1], device=ids.device) - starts).clamp(min=0)
+
+
+def _moving(name: str) -> Callable:
+    """What a cache does under this name, for the sequences of its rows too."""
+
+    def move(cache: object, how: torch.Tensor | int) -> None:
+        getattr(type(cache), name)(cache, how)
+        mark, laid = getattr(cache, _FILLED)
+        rows = [n for n in range(len(laid)) for _ in range(how)] if isinstance(how, int) else how.tolist()
+        setattr(cache, _FILLED, (mark, [laid[n] for n in rows]))
+
+    return move
+
+
 class Attached:
     """Lines at work in a Hugging Face decoder (`attach`); `detach()` takes them away."""
 
@@ -277,11 +308,17 @@ class Attached:
             )
         if given is not None and given.dim() != 2:
             raise ValueError("expected an attention mask of [batch, tokens], got one of your own beside the lines")
-        places = kwargs.get("position_ids")
-        restarts = given is None and places is not None and bool((places[:, 1:] == 0).any())
-        if restarts or "cu_seq_lens_q" in kwargs:
+        places, restarts = kwargs.get("position_ids"), False
+        if places is not None and places.shape == ids.shape:
+            real = torch.ones_like(ids) if given is None else given[:, -ids.shape[1] :]
+            restarts = bool(((places[:, 1:] == 0) & real[:, 1:].bool() & real[:, :-1].bool()).any())
+        if restarts or "cu_seq_lens_q" in kwargs or (given is not None and int(given.max()) > 1):
             raise ValueError("expected one sequence in each row, got several packed into one: pad them instead")
         seen = int(past.get_seq_length()) if past is not None else 0
+        padding = getattr(model.config, "pad_token_id", None)
+        padded = given is None and not seen and padding is not None
+        if padded and len({*(ids[:, 0] == padding).tolist()}) > 1:
+            raise ValueError("expected an attention mask of sequences that are padded on the left, got none")
         tokens = seen + ids.shape[1]
         if not seen:
             sequences = self.rule.sequences(ids, given, model.training or kwargs.get("labels") is not None)
@@ -308,8 +345,7 @@ class Attached:
         if not self.keep_positions:
             changed["position_ids"] = torch.zeros_like(ids)
         elif places is None and self.takes_positions:
-            starts = torch.tensor([[laid.start] for laid in sequences], device=ids.device)
-            changed["position_ids"] = (torch.arange(seen, tokens, device=ids.device) - starts).clamp(min=0)
+            changed["position_ids"] = _positions(sequences, ids, seen)
         if not seen and self._forgets(past, kwargs.get("use_cache")):
             from transformers import DynamicCache
 
@@ -346,3 +382,5 @@ class Attached:
         for part in output if isinstance(output, tuple) else output.values():
             if hasattr(part, "get_seq_length"):
                 setattr(part, _FILLED, (self.mark, kwargs["attention_mask"].laid))
+                for name in filter(partial(hasattr, type(part)), _MOVES):
+                    setattr(part, name, MethodType(_moving(name), part))

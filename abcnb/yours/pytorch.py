@@ -8,7 +8,7 @@ masks         `dense_mask` for additive masks, `flex` for FlexAttention
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from inspect import signature
 from itertools import groupby, product
@@ -68,7 +68,7 @@ class TokenRule:
             ValueError: as `sequences`, or sequences differ in which tokens are digits.
         """
         kinds = alike(self.sequences(torch.atleast_2d(ids)))
-        if len(kinds) > 1:
+        if len(kinds) != 1:
             raise ValueError(
                 f"expected digits at the same places of all prompts of a batch, got {len(kinds)} kinds of prompts; "
                 "make one batch of each, or take batch_mask"
@@ -158,9 +158,15 @@ def stream_of_source(is_digit: tuple[bool, ...], steps: int) -> Stream:
     return of_number(tuple(map(len, runs)), operands, structure, len(is_digit), steps)
 
 
+@lru_cache(maxsize=256)
 def stream_of_prompt(is_digit: tuple[bool, ...], tokens: int) -> Stream:
-    """The coordinates of so many tokens, of whose prompt it is known which are digits; it ends with `=`."""
-    return in_one(stream_of_source(is_digit, tokens - len(is_digit) + 1))
+    """The coordinates of so many tokens, of whose prompt it is known which are digits; it ends with `=`.
+
+    Where the output ends is known in training alone, so that no line may count from there.
+    """
+    stream = in_one(stream_of_source(is_digit, tokens - len(is_digit) + 1))
+    segments = (replace(s, ends=not stream.is_output(s)) for s in stream.segments)
+    return replace(stream, segments=tuple(segments))
 
 
 # --- attention of a model that is not ours
@@ -302,8 +308,8 @@ def batch_mask(
         first: the first row; those before it are in a cache.
 
     Returns:
-        [batch, heads, rows, tokens], or [1, heads, rows, tokens] where all sequences lie alike. A row of padding sees
-        itself, which nothing reads.
+        [batch, heads, rows, tokens], or [1, heads, rows, tokens] where all sequences lie alike. A row of padding,
+        which nothing reads, sees its sequence's first token: a mask of padding that is given as well closes its own.
     """
     groups, closed = alike(sequences), torch.finfo(dtype).min
     alone = len(groups) == 1 and sequences[0][:2] == (0, tokens)
@@ -318,7 +324,7 @@ def batch_mask(
             own = dense_mask(bias, stream.columns(), rows, dtype=dtype)
             mask[here, :, start - first : laid.end - first, laid.start : laid.end] = own
         for row in (*range(first, laid.start), *range(max(first, laid.end), tokens)):
-            mask[here, :, row - first, row] = 0
+            mask[here, :, row - first, laid.start] = 0
     return mask
 
 
@@ -329,13 +335,13 @@ def flex(bias: LineBias, columns: Columns) -> "torch.nn.attention.flex_attention
     """
     from torch.nn.attention.flex_attention import create_block_mask
 
-    rows = _rows(bias, columns)
+    rows, index = _rows(bias, columns), columns.index
     tokens = bias.open_tokens(rows, columns.stream)
 
     def seen(b, h, q, k):
-        found = tokens[h, q, 0] == k
+        found = tokens[h, q, 0] == index[k]
         for line in range(1, tokens.shape[-1]):
-            found = found | (tokens[h, q, line] == k)
+            found = found | (tokens[h, q, line] == index[k])
         return found
 
     return create_block_mask(seen, None, bias.heads, len(rows), len(columns), device=rows.device)
