@@ -88,8 +88,8 @@ def overview(table: pd.DataFrame, certificates: pd.DataFrame) -> str:
     text = (
         f"Percent exact match over the whole output at {LENGTHS[-1]} digits ({LENGTHS[-1]} × {LENGTHS[-1]}, as many "
         f"terms; lists {LONGEST['nested']} deep), of at most {table['samples'].max():,} samples, on "
-        f"{_hardware(table)}, presets `laptop` and `decoder-only` (one stream); the seeds' mean, their number in "
-        "parentheses, and the worst where it differs. "
+        f"{_hardware(table)}, presets `laptop` and `decoder-only` (one stream); the seeds' mean (their number), and "
+        "the worst where it differs. "
         "A rival with * has other settings than its own. Hard: long carries and the like. Proved: seeds right at "
         "every length, whole or pruned. One look: lines in the first layer alone."
     )
@@ -227,7 +227,11 @@ def made_with(group: pd.DataFrame) -> str:
 
 
 def _hardware(rows: pd.DataFrame) -> str:
-    return escape(" or ".join(sorted(set(rows["hardware"]))))
+    names, thread = rows["hardware"], ", 1 thread(s)"
+    names, same = (
+        (names.str.removesuffix(thread), ", one thread") if names.str.endswith(thread).all() else (names, "")
+    )
+    return escape(" or ".join(sorted(set(names)))) + same
 
 
 def ranges(seeds: set[int]) -> str:
