@@ -1,8 +1,12 @@
 import json
 import shutil
+import signal
+import subprocess
 import sys
+import time
 
 import papermill
+import psutil
 import pytest
 from nbformat.v4 import new_markdown_cell, new_output
 
@@ -209,3 +213,26 @@ def test_unknown_names_are_refused(folder, execution):
         write_reports(execution, ["7"], folder=folder)
     with pytest.raises(ValueError, match="expected a preset among smoke, laptop, paper, got 'huge'"):
         Execution("huge", execution.runs, execution.reports)
+
+
+def test_an_interrupt_ends_the_notebooks_that_run(folder, execution):
+    begun = folder.parent / "begun"
+    begun.mkdir()
+    for file in find([], folder):
+        source = (
+            f"import os, pathlib, time\n\npathlib.Path({str(begun)!r}, str(os.getpid())).touch()\ntime.sleep(300)"
+        )
+        replace_source(file, 2, source)
+    asked = f"Execution('smoke', Path({str(execution.runs)!r}), Path({str(execution.reports)!r}), 'cpu')"
+    program = "from pathlib import Path\nfrom abcnb.show.reports import Execution, write_reports\n"
+    program += f"write_reports({asked}, [], folder=Path({str(folder)!r}))"
+    # Where the tests run in the background, SIGINT is ignored, and a child would inherit that.
+    with subprocess.Popen(
+        [sys.executable, "-c", program], preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    ) as process:
+        while len(kernels := [int(file.name) for file in begun.iterdir()]) < 2:
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    assert process.returncode and not any(map(psutil.pid_exists, kernels))

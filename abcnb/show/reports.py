@@ -1,4 +1,4 @@
-"""Executes the notebooks in order and turns them into HTML pages.
+"""Executes the notebooks, two at a time, and turns them into HTML pages.
 
 <reports>/executed/<name>-<preset>.ipynb   as they ran; not committed
 <reports>/html/<name>.html                 pages of the laptop preset; of another, in html-<preset>/
@@ -11,11 +11,14 @@ import json
 import os
 import platform
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 import papermill
+import psutil
 import torch
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
@@ -38,6 +41,7 @@ os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
 COMMITTED = (
     "results/*.csv", "sweeps/*.toml", "models/*/*-[0-9].json", "models/*/metrics.json", "models/*/*.safetensors",
 )  # fmt: skip
+AT_ONCE = 2  # kernels, of one thread each
 README = NOTEBOOKS.parent / "README.md"
 ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # else each kernel warns that it is not
 
@@ -113,7 +117,8 @@ class Execution:
         output, parameters, fingerprint = self.output(file), self.parameters(file), self.fingerprint(file)
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as anywhere:
-            where = {"kernel_name": "python3", "cwd": anywhere, "config": ENCRYPTED}
+            # papermill's own `cwd` would change the folder of this process, in which other notebooks are executed.
+            where = {"kernel_name": "python3", "resources": {"metadata": {"path": anywhere}}, "config": ENCRYPTED}
             try:
                 notebook = papermill.execute_notebook(file.resolve(), output, parameters, **where)
             except PapermillExecutionError as error:
@@ -128,6 +133,27 @@ class Execution:
         notebook.metadata["abcnb"] = {"fingerprint": fingerprint, "provenance": told}
         write(notebook, output)
         return took
+
+
+def _executed(execution: Execution, files: list[Path]) -> Iterator[tuple[Path, str, str]]:
+    """Execute the notebooks that are not current: of each, in order, what came of it, and what was wrong."""
+
+    def told(file: Path) -> tuple[Path, str, str]:
+        if not execution.fresh and execution.is_current(file):
+            return file, "current", ""
+        try:
+            return file, f"executed in {execution.execute(file)}", ""
+        except ValueError as error:
+            return file, f"failed; what it did is in {execution.output(file)}", str(error)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            yield from pool.map(told, files)
+        except BaseException:  # Ctrl-C, or a full disk: those that still run are not waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            for kernel in psutil.Process().children(recursive=True):
+                kernel.terminate()
+            raise
 
 
 def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
@@ -168,15 +194,9 @@ def write_reports(
     if write_back and execution.preset != COMMITTED_PRESET:
         raise ValueError(f"expected preset {COMMITTED_PRESET!r} to write back, got {execution.preset!r}")
     failures = []
-    for file in find(wanted, folder):
-        if not execution.fresh and execution.is_current(file):
-            print(f"{file.stem}: current")
-        else:
-            try:
-                print(f"{file.stem}: executed in {execution.execute(file)}")
-            except ValueError as error:
-                failures.append(f"{file.stem}: {error}")
-                print(f"{file.stem}: failed; what it did is in {execution.output(file)}")
+    for file, told, problem in _executed(execution, find(wanted, folder)):
+        print(f"{file.stem}: {told}", flush=True)
+        failures += [f"{file.stem}: {problem}"] if problem else []
         if write_back and (notebook := execution.done(file)):
             write(clean(notebook), file)
     return failures + build_pages(execution, folder)
