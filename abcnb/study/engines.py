@@ -105,7 +105,9 @@ class LocalEngine:
 
     def __init__(self, workers: int = 2):
         self.slots = workers
-        self._context = multiprocessing.get_context("spawn")
+        # They are forked from a process that has imported this file and computed nothing: PyTorch is imported once.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([__name__])
         self._running: dict[Connection, tuple[Job, Any]] = {}
 
     def start(self, job: Job) -> None:
