@@ -122,6 +122,18 @@ def test_abacus_counts_each_number_from_its_units():
 def test_coupled_positions_give_the_operator_the_place_before_the_units():
     assert index_of("coupled", natural(2), torch.tensor(0)) == ([-1, 2, 1, 0, 2, 1, 0], [0, 1, 2])
     assert index_of("coupled", natural(2), torch.tensor(5)) == ([-1, 7, 6, 5, 7, 6, 5], [5, 6, 7])
+    stream = in_one(natural(2))  # $ a1 a0 + b1 b0 = y0 y1
+    assert SCHEMES["coupled"](D, 40).index(stream.columns(), torch.tensor(0)).tolist() == [
+        -1,
+        2,
+        1,
+        0,
+        2,
+        1,
+        0,
+        1,
+        2,
+    ]
 
 
 def test_random_positions_are_sorted_distinct_and_of_one_sequence():

@@ -49,6 +49,7 @@ def test_on_a_card_each_is_trained_as_alone(tmp_path):
         ("addition", "abc"),  # each with lines and widths of its own
         ("successor", "abc-paper"),  # matrices, in several heads a line
         ("addition", "t5"),  # biases that are learned
+        ("addition", "fire"),  # numbers that are learned
         ("multiplication", "abs"),  # shapes of their own
     ],
 )
@@ -127,9 +128,13 @@ def test_those_that_have_come_equally_far_go_on_together(tmp_path, monkeypatch):
 
 def test_what_cannot_go_together_is_left(tmp_path, capsys, monkeypatch):
     lora, drawn = seeds_of("successor", "lora"), seeds_of("successor", "abacus")
+    drawn += seeds_of(
+        "successor", "abc", "model.position=kerple", "model.cross_distance=right"
+    )  # lines of their own
     bases = [e.interpolation for e in lora]
     lone = [replace(e, width=9 + e.seed) for e in seeds_of("successor", "nope")]  # no two alike
     fit_together([*lora, *drawn, *lone], tmp_path, "cpu", progress=False)
+    bases += [e.interpolation for e in drawn if e.interpolation]
     assert {folder.name for folder in tmp_path.iterdir() if is_finished(folder)} == {e.digest for e in bases}
     with FileLock(tmp_path / f".{bases[0].digest}.lock"), monkeypatch.context() as patched:
         patched.setattr(fitting, "is_usable", lambda *_: False)

@@ -1,6 +1,7 @@
 """Attention bias calibration (ABC): averaged attention in, lines out. One rule with one constant, τ.
 
-    1. The attention of a plain model, averaged over its own training samples, every layer and head by itself.
+    1. The attention of a plain model, averaged over its own training samples of each shape, every layer and head by
+       itself; a shape that is drawn often counts no more than another.
     2. The share of a line: the attention on its cells, divided by the number of steps of its kind.
     3. In each head the line with the largest share, if it is more than τ; its cells are set to zero; and again.
     4. The lines of all heads of all layers, each once, with its largest share.

@@ -145,8 +145,7 @@ class Coupled(_FromRandomOffset):
     def counted(self, columns):
         places = columns.stream.levels("place")[columns.tokens]
         first_input = columns.tokens == columns.stream.prompt - 1  # step i reads the token of place i − 1
-        before = at_place(columns, -1) if columns.crossing else first_input
-        return torch.where(before, 0, (places + 1).clamp(min=-1))
+        return torch.where(at_place(columns, -1) | first_input, 0, (places + 1).clamp(min=-1))
 
 
 class CoupledRows(Kinds):

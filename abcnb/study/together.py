@@ -41,13 +41,16 @@ class Stacked:
         optimizers: of each model, with its part of the state, for its checkpoint.
 
     Raises:
-        ValueError: positions that are drawn at random for each batch, which models cannot draw in one pass.
+        ValueError: positions that are drawn at random for each batch, which models cannot draw in one pass, or that
+            have a learned bias beside lines, which may be each model's own.
     """
 
     def __init__(self, models: list[Transformer], config: TrainingConfig):
         if type(models[0].positions).draw is not Positions.draw:
             position = models[0].config.position
             raise ValueError(f"expected positions that are not drawn anew for each batch, got {position!r}")
+        if models[0].positions.biased and (models[0].self_biases or models[0].cross_biases):
+            raise ValueError("expected lines, or positions with a learned bias, got both")
         self.models, self.config = models, config
         self.weights, named = {}, [dict(model.named_parameters()) for model in models]
         for name in (name for name, weight in named[0].items() if weight.requires_grad):
@@ -75,7 +78,9 @@ class Stacked:
             weight.grad = torch.empty_like(weight)
         for numbers in alike.values():
             gradients, losses[numbers] = self._pass(numbers, [batches[number] for number in numbers])
-            norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values()).sqrt()
+            norms = sum(
+                gradient.reshape(len(numbers), -1).square().sum(1) for gradient in gradients.values()
+            ).sqrt()
             shares = (self.config.clip / (norms + 1e-6)).clamp(max=1)
             for name, gradient in gradients.items():
                 self.weights[name].grad[numbers] = gradient * shares.view(-1, *[1] * (gradient.dim() - 1))

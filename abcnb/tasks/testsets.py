@@ -202,7 +202,7 @@ _PAIRS = {"full chain": _full, "chain": _chains, "unequal": _unequal, "zeros ins
 
 
 def hard_cases(task: "Task", length: int, samples: int = HARD_SAMPLES) -> dict[str, Operands]:
-    """The `hard` test set by kind, each an equal part of `samples`, one at least, all distinct."""
+    """The `hard` test set by kind, each an equal part of `samples`, one at least, distinct within a kind."""
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "carry")  # the name that the committed samples were drawn under
     width = task.digits_at(length)
