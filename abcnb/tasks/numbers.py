@@ -1,8 +1,9 @@
 """The numbers that models are trained on, and numbers for hard cases.
 
-Training numbers never exceed the paper's 2^20, except `long` ones. A fixed permutation of [0, 2^20] is split
-7:1; the held-out eighth is never trained on, but for a few of its seven-digit numbers among `long` ones, and supplies validation and the test sets of up to
-six digits. It has no number of one digit (base 10), so the shortest tests are on numbers that were trained on.
+Training numbers never exceed the paper's 2^20, except `long` ones. A fixed permutation of [0, 2^20] is split 7:1; the
+held-out eighth is never trained on, but for a few of its seven-digit numbers among `long` ones, and supplies validation
+and the test sets of up to six digits. It has no number of one digit (base 10), so the shortest tests are on numbers
+that were trained on.
 
     uniform   drawn evenly from the training numbers (the paper: under 5% have seven digits, 86% have six)
     even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
