@@ -464,3 +464,15 @@ def test_a_head_with_one_line_gathers_what_a_masked_softmax_gives():
     assert set(compared.cross_attention[0].unique().tolist()) == {0.0, 1.0}
     model(addition_batch()).sum().backward()
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+@torch.no_grad()
+def test_biases_that_are_replaced_are_not_those_of_the_next_pass():
+    """Those of a shape are kept."""
+    batch, model = addition_batch(), model_of("line biases")
+    before = model(batch)
+    model.cross_biases = (LineBias("cross", 2, CROSS_LINES.lines[:1]),)
+    other = model(batch)
+    assert not torch.allclose(before, other, atol=1e-3)
+    model.cross_biases = (CROSS_LINES,)
+    assert torch.equal(model(batch), before)

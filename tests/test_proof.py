@@ -559,10 +559,10 @@ class Forwards(Backwards):
 
 
 class Parities(Backwards):
-    """Of ten symbols, written with two."""
+    """Of two symbols, written with four."""
 
     name = "parities"
-    symbols, codes = 10, 2
+    symbols, codes = 2, 4
 
     def answer(self, string):
         return string.flip(1) % 2
@@ -580,13 +580,66 @@ def test_a_task_that_changes_what_another_writes_is_not_proved_by_it():
         number_of(Forwards())
     with pytest.raises(ValueError, match="states of 'forgetful' that keep the digit that they show"):
         number_of(Forgetful())
-    with pytest.raises(ValueError, match="at most 2 symbols, as many as outputs have, got 10"):
+    with pytest.raises(ValueError, match="inputs of 4 symbols, as many as outputs have, got 2"):
         number_of(Parities())
     with pytest.raises(ValueError, match="a machine that writes the labels of 'claimed', got other digits"):
         certify(model, TrainingData(Claimed()))
     model, _ = with_rows("many-addition", 3)
     with pytest.raises(ValueError, match="made place by place, by a machine, got 'maxima'"):
         certify(model, TrainingData(Maxima(3)))
+
+
+def parity_of(**changed):
+    return type("OtherParity", (type(get_task("parity")),), {"name": "other-parity"} | changed)()
+
+
+def leaving_out(self, operands, form="natural"):
+    return super(type(self), self).source(tuple(torch.zeros_like(a) for a in operands), form)
+
+
+def test_a_machine_that_says_less_than_its_task_is_refused():
+    machine, times = get_task("parity").machine, get_task("n-by-1", 3).machine
+    with pytest.raises(ValueError, match="a machine for the outputs of 'other-parity'"):
+        number_of(parity_of(source=leaving_out))
+    of_instance = parity_of()
+    of_instance.label = lambda a: 1 - a
+    with pytest.raises(ValueError, match="the outputs of 'other-parity'"):
+        number_of(of_instance)
+    fewer = (parity_of(machine=machine._replace(ends=(0,))), type(get_task("n-by-1"))(3))
+    fewer[1].__class__ = type("Some", (type(fewer[1]),), {"machine": times._replace(starts=times.starts[1:])})
+    for task in fewer:  # odd numbers, and one of the digits, are never seen
+        with pytest.raises(ValueError, match="expected a machine that writes the labels"):
+            number_of(task)
+    with pytest.raises(ValueError, match="padded with one zero at most, got 2"):
+        number_of(parity_of(spare=2))
+
+
+class Following(LineBias):
+    """It opens other tokens than its lines'."""
+
+    def open_tokens(self, rows, stream):
+        return super().open_tokens((rows - 1).clamp(min=0), stream)
+
+
+def test_weights_and_biases_that_windows_do_not_show_are_refused():
+    model, data = committed("parity")
+    model.embedding.weight.data[IDS["&"]] = 3e38  # 0 times infinity, in a head that is cut
+    with pytest.raises(ValueError, match="a weight is not finite, or above"):
+        certify(model, data)
+    model, _ = committed("parity")
+    model.self_biases = (Following("self", model.self_biases[0].heads, model.self_biases[0].lines),)
+    with pytest.raises(ValueError, match="its biases are no LineBias"):
+        certify(model, data)
+
+
+def test_a_model_without_a_line_is_wrong_and_a_copy_is_pruned():
+    model, data = committed("parity")
+    pruned = prune(model.train(), data)
+    assert pruned is not model and model.training and not pruned.training
+    model.self_biases, model.cross_biases = (
+        (replace(part[0], lines=()),) for part in (model.self_biases, model.cross_biases)
+    )
+    assert certify(model, data, progress=False).wrong
 
 
 def test_what_no_window_decides_is_refused(monkeypatch):
@@ -766,6 +819,9 @@ def test_a_machine_that_never_settles_is_refused():
     class Alternating(type(get_task("successor"))):
         name = "alternating"
         machine = Machine(2, (0,), (0, 1), lambda state, a: (a, 1 - state))
+
+        def label(self, a):
+            return a
 
     with pytest.raises(ValueError, match="do not depend on how many places"):
         short_of(number_of(Alternating()))

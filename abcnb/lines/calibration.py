@@ -238,7 +238,7 @@ def _axis(of_shapes: list[Segment], i: int, highest: dict[str, int]) -> Iterable
     size = max(segment.shape[i] for segment in of_shapes)
     reach = of_shapes[0].reach if i == len(of_shapes[0].shape) - 1 else 0
     for name, (counter, slope, from_first) in FOLLOWS.items():
-        if from_first and not of_shapes[0].ends:
+        if from_first and not (of_shapes[0].ends and of_shapes[0].strides):  # rows of a table end anywhere
             continue
         if not counter:
             yield from product([name], range(size))

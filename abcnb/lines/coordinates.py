@@ -79,7 +79,6 @@ class Table(Segment):
     """Tokens whose coordinates follow no rule: `listed` for each point of the grid, row by row; −1 is none."""
 
     listed: tuple[int, ...] = ()
-    ends: bool = False  # its rows end anywhere
 
     @cached_property
     def _bordered(self) -> torch.Tensor:

@@ -212,7 +212,7 @@ class Transformer(nn.Module):
         """The biases; without parameters they are the same at every step of one shape, and the last ones are kept."""
         if self.positions.biased:
             return self.biases_of(columns.index, columns)
-        key = len(columns), columns.stream, gathers
+        key = len(columns), columns.stream, gathers, self.self_biases, self.cross_biases
         if key not in self._known_biases:
             if len(self._known_biases) >= SHAPES_KEPT:
                 del self._known_biases[next(iter(self._known_biases))]

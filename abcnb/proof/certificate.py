@@ -16,6 +16,7 @@ from itertools import accumulate
 import torch
 import torch.nn.functional as F
 
+from abcnb.lines.line import LineBias
 from abcnb.machine.devices import bar
 from abcnb.model.layers import Attention
 from abcnb.model.transformer import Transformer
@@ -31,6 +32,7 @@ from abcnb.tasks.training_data import TrainingData
 CHUNK = 2048  # windows at a time
 AGAIN = 200  # windows of each arrangement that are run again because they are the closest, and as many random ones
 IN_ROWS = {NestedLists: lists, Multiplication: rows, ManyAddition: rows}
+LARGEST = 1e6  # the largest weight; a token whose state is not finite is one even to a head that is cut
 SAFETY = 100  # the least margin must be so many times the largest difference that rounding makes
 
 
@@ -127,7 +129,12 @@ def failure(model: Transformer, batches: list[Batch]) -> Batch | None:
 
 def check_certifiable(model: Transformer) -> None:
     """Refuse a model whose steps depend on more than a window."""
+    biases = {*map(type, (*model.self_biases, *model.cross_biases))}
     reasons = {
+        f"a weight is not finite, or above {LARGEST:g}": not all(
+            p.abs().max() <= LARGEST for p in model.parameters()
+        ),
+        "its biases are no LineBias": not biases <= {LineBias},
         "some head chooses among several tokens": not model.gathers,
         "its encoder sees the whole source": model.config.encoder_layers > 0,
         f"it has positions, {model.config.position!r}": model.config.position not in ("none", "kinds"),

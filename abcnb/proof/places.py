@@ -4,10 +4,12 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 
 from abcnb.tasks.task import Machine, Task
 
 OUTPUT, DIGIT = "digits", "b"  # names of the digits that are written, and of an operand that is a digit
+OUTPUTS_OF = ("label", "answer", "batch", "source", "stream", "steps", "outputs", "segments")  # what decides them
 LATEST = 100  # places after which a machine must have settled
 
 
@@ -29,22 +31,45 @@ class Number(NamedTuple):
 def number_of(task: Task) -> Number:
     """The output of a task, whose operands are as long as it; refused where its machine is that of other outputs."""
     machine, kinds = task.machine, type(task).__mro__
-    of_machine, *others = (
-        next((kind for kind in kinds if name in vars(kind)), Task)
-        for name in ("machine", "label", "answer", "batch")
-    )
-    if not all(issubclass(of_machine, other) for other in others):
+    of_machine, *others = (next((k for k in kinds if name in vars(k)), Task) for name in ("machine", *OUTPUTS_OF))
+    if {*OUTPUTS_OF} & {*vars(task)} or not all(issubclass(of_machine, other) for other in others):
         raise ValueError(
             f"expected a machine for the outputs of {task.name!r}, got the one of {of_machine.name!r}"
         )
-    if (symbols := getattr(task, "symbols", task.base)) > task.base:
-        raise ValueError(f"expected inputs of at most {task.base} symbols, as many as outputs have, got {symbols}")
+    if (symbols := getattr(task, "symbols", task.base)) != task.base:
+        raise ValueError(f"expected inputs of {task.base} symbols, as many as outputs have, got {symbols}")
+    if task.spare > 1:
+        raise ValueError(f"expected operands padded with one zero at most, got {task.spare}")
     read = ("a", DIGIT)[: task.operands - task.second_is_digit]
     number = Number(task.base, machine, (*read, OUTPUT), read * (task.spare > 0))
     before, after = ways_of(number)[:, [0, -1]].T
     if machine.shown and not torch.equal(machine.shown(before), machine.shown(after)):
         raise ValueError(f"expected states of {task.name!r} that keep the digit that they show, got others")
+    least = max(task.spare, task.shortest - 1)
+    if not all(_writes_labels(task, machine, width) for width in (least + 1, least + 2)):
+        raise ValueError(f"expected a machine that writes the labels of {task.name!r}, got other digits, or none")
     return number
+
+
+def _writes_labels(task: Task, machine: Machine, width: int) -> bool:
+    """Whether a machine writes the label of every input of a width: from some start it ends, and never wrongly."""
+    widths = task.widths(width)
+    free = [n - task.spare * (n == width) for n in widths]
+    every = torch.cartesian_prod(*[torch.arange(task.base)] * sum(free)).view(-1, sum(free))
+    operands = [F.pad(a, (0, n - a.shape[1])) for a, n in zip(every.split(free, 1), widths, strict=True)]
+    label, ended = task.label(*operands), torch.zeros(len(every), dtype=torch.bool)
+    for start in machine.starts:
+        state = torch.full((len(every),), start)
+        fits = machine.shown(state) == operands[1][:, 0] if machine.shown else state == start
+        right = torch.ones(len(every), dtype=torch.bool)
+        for place in range(width):
+            digit, state = machine.step(state, *(a[:, place] for a in operands[: 1 + (machine.shown is None)]))
+            right &= digit == label[:, place]
+        fits &= torch.isin(state, torch.tensor(machine.ends))
+        if bool((fits & ~right).any()):
+            return False
+        ended |= fits
+    return bool(ended.all())
 
 
 @cache

@@ -49,6 +49,7 @@ def prune(
     """
     check_data(data, model)
     check_certifiable(model)
+    model = copy.deepcopy(model).eval()
     batches = [*short_inputs(data, generator_for("pruning", seed)), *also]
     leads, averages = _observed(model, batches)
     least = min(share * leads.min(), leads.min())

@@ -204,7 +204,7 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
             kind, read = arranged(node, step, width, number)
             yield kind, Met(width, step, read)
 
-    return of_all_widths(steps, model, short_of(number), task.spare)
+    return of_all_widths(steps, model, short_of(number), max(task.spare, task.shortest - 1))
 
 
 def of_all_widths(
@@ -218,7 +218,7 @@ def of_all_widths(
     the search before `SETTLED` in a row have brought nothing.
     """
     lines = [line for heads in heads_by_line(model) for line in heads.lines]
-    farthest = 1 + max(abs(n) for line in lines for n in (0, *line.offset))  # an edge is one place further
+    farthest = 1 + max((abs(n) for line in lines for n in line.offset), default=0)  # an edge is one place further
     mirrored = any("first-place" in line.follows for line in lines)
     least, newest = (6 if mirrored else 4) * (max(1, len(lined_layers(model))) * farthest + short + 1), 0
     found: dict[Arrangement, list] = {}
