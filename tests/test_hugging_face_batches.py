@@ -147,6 +147,8 @@ def test_rows_that_hold_more_than_a_sequence_are_refused():
     for more in (given, {"attention_mask": torch.tensor([[1] * 9 + [2] * 9])}):
         with pytest.raises(ValueError, match="expected one sequence in each row"):
             logits(model, packed, **more)
+    with pytest.raises(ValueError, match="expected one sequence in each row"):
+        logits(model, packed.expand(2, -1), position_ids=given["position_ids"])
     model.config.pad_token_id = IDS["@"]
     ids, mask = padded(PROMPTS, "left")
     with pytest.raises(ValueError, match="expected an attention mask of sequences that are padded on the left"):

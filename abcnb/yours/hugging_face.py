@@ -309,7 +309,7 @@ class Attached:
         if given is not None and given.dim() != 2:
             raise ValueError("expected an attention mask of [batch, tokens], got one of your own beside the lines")
         places, restarts = kwargs.get("position_ids"), False
-        if places is not None and places.shape == ids.shape:
+        if places is not None and places.dim() == 2 and places.shape[1] == ids.shape[1]:
             real = torch.ones_like(ids) if given is None else given[:, -ids.shape[1] :]
             restarts = bool(((places[:, 1:] == 0) & real[:, 1:].bool() & real[:, :-1].bool()).any())
         if restarts or "cu_seq_lens_q" in kwargs or (given is not None and int(given.max()) > 1):
