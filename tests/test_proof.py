@@ -22,7 +22,7 @@ from abcnb.proof.anywhere import anywhere, called, loosened, with_read
 from abcnb.proof.certificate import Certificate, Layers, certify, lead
 from abcnb.proof.inputs import batch_with, inputs_with
 from abcnb.proof.places import OUTPUT, number_of, short_of
-from abcnb.proof.pruning import lines_left, prune, without
+from abcnb.proof.pruning import lines_left, prune, short_inputs, without
 from abcnb.proof.windows import (
     NOTHING,
     arranged,
@@ -36,9 +36,10 @@ from abcnb.study import certificates, results
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
+from abcnb.tasks.digits import propagate_carries
 from abcnb.tasks.nested import random_shape
 from abcnb.tasks.strings import StringTask
-from abcnb.tasks.task import Machine, get_task
+from abcnb.tasks.task import FURTHER, Machine, Task, get_task, register
 from abcnb.tasks.tokens import IDS, decode, tokens_of
 from tests.independent_proof import least_lead
 from tests.independent_rows import leads as leads_of_sums
@@ -699,6 +700,33 @@ def test_inputs_have_long_runs_of_carries():
     (digits,) = inputs_with({}, get_task("successor"), 7, 400, torch.Generator().manual_seed(0))
     runs = (digits == 9).long().cumprod(1).sum(1)
     assert (runs >= 4).sum() > 10  # of 400 random numbers one in twenty-five
+
+
+class PlusHundred(Task):
+    """n + 100, of numbers that have room for it."""
+
+    name, shortest = "plus-hundred", 3
+
+    def label(self, a):
+        return propagate_carries(a + (torch.arange(a.shape[1]) == 2), self.base)
+
+    @property
+    def machine(self):
+        def step(state, a):  # at units, at tens, at hundreds, then the carry
+            whole = a + (state == 2) + (state == 4)
+            return whole % self.base, torch.where(state < 2, state + 1, 3 + whole // self.base)
+
+        return Machine(5, (0,), (3,), step)
+
+
+def test_inputs_that_are_too_narrow_for_a_task_are_left_out():
+    register(PlusHundred, FURTHER)
+    try:
+        model, data = untrained("plus-hundred")
+        assert {batch.target.shape[1] - 1 for batch in short_inputs(data, torch.Generator())} == {3, 4, 5, 6, 7}
+        assert prune(model, data).trained_on == model.trained_on
+    finally:
+        del FURTHER["plus-hundred"]
 
 
 def test_what_is_pruned_says_the_same_whatever_it_reads():

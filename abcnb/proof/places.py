@@ -45,10 +45,14 @@ def number_of(task: Task) -> Number:
     before, after = ways_of(number)[:, [0, -1]].T
     if machine.shown and not torch.equal(machine.shown(before), machine.shown(after)):
         raise ValueError(f"expected states of {task.name!r} that keep the digit that they show, got others")
-    least = max(task.spare, task.shortest - 1)
-    if not all(_writes_labels(task, machine, width) for width in (least + 1, least + 2)):
+    if not all(_writes_labels(task, machine, least_width(task) + more) for more in (0, 1)):
         raise ValueError(f"expected a machine that writes the labels of {task.name!r}, got other digits, or none")
     return number
+
+
+def least_width(task: Task) -> int:
+    """Of the narrowest inputs, which have a digit beside their zeros and room for the shortest number."""
+    return max(task.spare + 1, task.shortest)
 
 
 def _writes_labels(task: Task, machine: Machine, width: int) -> bool:

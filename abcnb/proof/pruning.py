@@ -18,6 +18,7 @@ from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
 from abcnb.proof.certificate import check_certifiable, lead
 from abcnb.proof.inputs import inputs_with
+from abcnb.proof.places import least_width
 from abcnb.proof.windows import Heads, heads_by_line
 from abcnb.tasks.task import Batch
 from abcnb.tasks.training_data import TrainingData, generator_for
@@ -77,7 +78,7 @@ def short_inputs(data: TrainingData, generator: torch.Generator) -> list[Batch]:
     task = data.task
     if task.in_rows:
         return [data.train(ROWS // SHAPES, generator) for _ in range(SHAPES)]
-    widths = range(1 + task.spare, data.width + 1)
+    widths = range(least_width(task), data.width + 1)
     inputs = [inputs_with({}, task, width, ROWS // len(widths), generator) for width in widths]
     return [task.batch(operands, data.form) for operands in inputs]
 

@@ -27,6 +27,7 @@ from abcnb.proof.places import (
     Number,
     ends_of,
     leads_on,
+    least_width,
     may_be_last,
     number_of,
     short_of,
@@ -204,7 +205,7 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
             kind, read = arranged(node, step, width, number)
             yield kind, Met(width, step, read)
 
-    return of_all_widths(steps, model, short_of(number), max(task.spare, task.shortest - 1))
+    return of_all_widths(steps, model, short_of(number), least_width(task) - 1)
 
 
 def of_all_widths(
