@@ -193,9 +193,9 @@ def test_an_output_of_two_strings_has_two_kinds_of_steps():
         ("bucket-sort", "423", "455+245+234+&"),
         ("stack-manipulation", "01422", "02222+10222+11022+10222+02222+&"),  # 0, 1, push 1, pop, pop
         # −(1 + 2): 0 is to be lessened by the bracket, so 1 stands outside; 1 + 2 = 3, 0 − 3 = 2
-        ("modular-arithmetic-brackets", "671528", "01+fff*00+1ff*13+1ff*10+1ff*33+1ff*23+fff*&"),
+        ("modular-arithmetic-brackets", "671528", "0+1*fff%0+0*1ff%1+3*1ff%1+0*1ff%3+3*1ff%2+3*fff%&"),
         # (2 × −3): the sign turns the first factor, −2 = 3; 3 × 3 = 4
-        ("modular-arithmetic-brackets", "729638", "00+0ff*23+0ff*22+0ff*32+0ff*43+0ff*43+fff*&"),
+        ("modular-arithmetic-brackets", "729638", "0+0*0ff%2+3*0ff%2+2*0ff%3+2*0ff%4+3*0ff%4+3*fff%&"),
         # −(1 + 2): the sign before the bracket, c, turns those inside; −1 = 4, −1 − 2 = 2
         ("solve-equation", "671528", "0+1ddd*0+1cdd*4+2cdd*4+1cdd*2+2cdd*2+2ddd*&"),
         # 10 − 1 = 1 (e: 0 − 1 = 1 with a borrow), so the root begins with 1; 101 − 101 = 0, so it is 11
@@ -233,33 +233,29 @@ def test_expressions_of_a_training_have_symbols_in_any_order_and_no_bracket_clos
     "name", ["bucket-sort", "stack-manipulation", "modular-arithmetic-brackets", "solve-equation"]
 )
 def test_a_cell_follows_from_what_its_lines_show(name):
-    """The symbol, the cell and its neighbours in the row before, the token before it, and, of the other kind of row
-    before, two cells."""
+    """The symbol, the cell and its neighbours in the row before, the token before it, and the first cells of the other
+    kinds of rows before."""
     task = get_task(name)
     strings = task.drawn(5000, 10, torch.Generator().manual_seed(0))
     kinds = task.rows_of(strings.flip(1))
     before = [torch.cat([torch.full_like(rows[:, :1], -9), rows[:, :-1]], 1) for rows in kinds]  # at first nothing
-    for rows, here, others in zip(kinds, before, reversed(before), strict=True):
-        known = {}
-        edge = torch.where(here[..., :1] == -9, -9, -1)
+    for rows, here in zip(kinds, before, strict=True):
+        edge, known = torch.where(here[..., :1] == -9, -9, -1), {}
         beside, own = torch.cat([edge, here, edge], 2), torch.cat([torch.full_like(rows[..., :1], -1), rows], 2)
-        parts = [beside[..., :-2], here, beside[..., 2:], own[..., :-1]]
-        parts += [
-            part.expand_as(rows)
-            for part in (strings[:, :, None], *(others[..., :2].split(1, 2) if len(kinds) > 1 else ()))
-        ]
-        for cells, code in zip(
-            torch.stack(parts, -1).flatten(0, 2).tolist(), rows.flatten().tolist(), strict=True
-        ):
-            assert known.setdefault(tuple(cells), code) == code
+        others = (cells[..., :1].expand_as(rows) for cells in before if cells is not here)
+        symbols = strings[:, :, None].expand_as(rows)
+        parts = (symbols, beside[..., :-2], here, beside[..., 2:], own[..., :-1], *others)
+        seen = torch.stack(parts, -1).flatten(0, 2).tolist()
+        for cells, code in zip(map(tuple, seen), rows.flatten().tolist(), strict=True):
+            assert known.setdefault(cells, code) == code
 
 
 def test_rows_of_a_round_may_have_widths_of_their_own():
     stream = get_task("modular-arithmetic-brackets").stream(1)
-    assert stream.kinds == ("inner", "inner end", "outer", "outer end") and stream.prompt == 3  # $ symbol =
-    assert stream.kind.tolist() == [0, 0, 1, 2, 2, 3, 0] and stream.place.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert stream.prompt == 3 and stream.kinds[::2] == ("values", "operators", "around")  # $ symbol =
+    assert stream.kind.tolist() == [0, 1, 2, 3, 4, 4, 5, 0] and stream.place.tolist() == [0, 1, 0, 1, 0, 1, 2, 0]
     places = [torch.zeros(2, dtype=torch.long), torch.arange(2)]
-    assert stream.segment("outer").tokens(places).tolist() == [6, 7]
+    assert stream.segment("around").tokens(places).tolist() == [7, 8]
 
 
 @pytest.mark.parametrize("numbers, width", [("uniform", 0), ("even", 9)])

@@ -3,7 +3,7 @@
 In most of them cells are rewritten for each symbol (`CellTask`): what a cell holds after it follows from the symbol,
 from what it held before, and from its neighbours. So a step needs four tokens at fixed offsets, `symbols[row]` and
 `cells[row-1, place-1]` to `[row-1, place+1]`; stacks and sorting by insertion can be written so, and brackets with a
-second row of one or two cells for what is worked out now.
+row for what is worked out now.
 
 Worked example, sorting 4, 2, 3 (5 is an empty cell): `$423=` is answered by `455+245+234+&`.
 
@@ -138,16 +138,16 @@ def expression(length: int, draw: random.Random, operators: Sequence[int]) -> li
 class ExpressionTask(CellTask):
     """A task on expressions with brackets."""
 
-    inside: int  # symbols of expressions
+    inside: Sequence[int]  # symbols of expressions, drawn alike; a 4 stands for any digit
     operators: tuple[int, ...] = (PLUS, MINUS)
     first = (0, SUM)
     train_length = LONGEST
-    separators = "+*"
 
     def drawn(self, count, length, generator):
         """Any symbols in any order, but that no bracket closes that is not open: cells say what comes of those, too."""
-        string = integers(MODULUS - 1, self.inside, (count, length), generator)
+        picked = integers(0, len(self.inside), (count, length), generator)
         digits = integers(0, MODULUS, (count, length), generator)
+        string = torch.tensor(self.inside, device=picked.device)[picked]
         string, depth = torch.where(string < MODULUS, digits, string), torch.zeros_like(string[:, 0])
         for symbol in string.unbind(1):
             symbol[(symbol == CLOSE) & (depth == 0)] = OPEN
@@ -159,7 +159,8 @@ class ExpressionTask(CellTask):
         return torch.tensor([expression(length, draw, self.operators) for _ in range(count)])
 
     def read(self, output):
-        return "".join(self.split_rows(output)[-2:-1])[:1]
+        rows = len(self.row_names)
+        return "".join(self.split_rows(output)[-rows:][:1])[:1]
 
 
 def combined(value: torch.Tensor, operator: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -171,19 +172,23 @@ def combined(value: torch.Tensor, operator: torch.Tensor, other: torch.Tensor) -
 class ModularArithmeticBrackets(ExpressionTask):
     """Sums, differences and products modulo 5 in brackets; 5 to 9 stand for +, −, (, ) and ×.
 
-    A first row holds the value so far in the innermost open bracket and what is to be done with the next number (0: add
-    it, 1: subtract, 2: multiply, 3: nothing yet). A second has both for each bracket around it, innermost first, as
-    three times the value and what is to be done (15: no bracket).
+    A first row holds the value so far in the innermost open bracket, a second what is to be done with the next number
+    (0: add it, 1: subtract, 2: multiply, 3: nothing yet). A third has both for each bracket around it, innermost first,
+    as three times the value and what is to be done (15: no bracket).
     """
 
     name = "modular-arithmetic-brackets"
     symbols, codes, empty = 10, 16, 15
-    inside = 10
     operators = (PLUS, MINUS, TIMES)
-    row_names = ("inner", "outer")
+    inside = (
+        *3 * (MODULUS - 1, OPEN, CLOSE),
+        *operators,
+    )  # as often as in expressions, a digit and one operator a pair
+    row_names = ("values", "operators", "around")
+    separators = "+*%"
 
     def widths_of(self, length):
-        return 2, 1 + (length + 3) // 4  # as many brackets may be open, and one more
+        return 1, 1, 1 + (length + 3) // 4  # as many brackets may be open, and one more
 
     def rewritten(self, symbol, left, here, right):
         value, operator, around, outer = here[:, :1], here[:, 1:2], here[:, 2:3], here[:, 2:]
@@ -207,9 +212,10 @@ class SolveEquation(ExpressionTask):
 
     name = "solve-equation"
     symbols, codes, empty = 11, 14, 13
-    inside = 10
+    inside = range(MODULUS - 1, UNKNOWN + 1)
     shortest = 3
     row_names = ("sums", "signs")
+    separators = "+*"
 
     def widths_of(self, length):
         return 1, 2 + (length + 3) // 4
