@@ -6,6 +6,7 @@ Of a training step against PyTorch's own model and the rate of matrix products, 
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 
 import torch
@@ -13,25 +14,24 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from abcnb.machine.devices import hardware
+from abcnb.machine.devices import CPU, hardware
 from abcnb.model.decoding import greedy_decode, predictions_in_chunks
 from abcnb.model.evaluation import wrong_tokens
 from abcnb.model.training import in_bf16, loss_of, optimizer_of, training_step
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import HEADS_WITH_LINES, lines_by_hand
-from abcnb.study.cost import forward_flops
+from abcnb.study.cost import training_flops
 from abcnb.study.experiments import Experiment
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
 from abcnb.study.together import Stacked
 from abcnb.tasks.task import Batch
-from abcnb.tasks.testsets import random_operands, test_cases
+from abcnb.tasks.testsets import test_cases
 from abcnb.tasks.tokens import CHARACTERS, IDS
 from abcnb.tasks.training_data import TrainingData
 from abcnb.yours.hugging_face import attach
 from abcnb.yours.pytorch import TokenRule
 
-CPU = torch.device("cpu")
 BATCH, WIDTHS = 128, range(2, 10)  # of the Llama
 EXACT_MATCHES = 256
 # Exact match along lines: task, length and samples; outputs in rows are in one stream.
@@ -85,12 +85,8 @@ def step_of(model: nn.Module, e: Experiment, device: torch.device) -> Callable[[
     """A step as `training.train` makes it after warm-up, its batch drawn on the device."""
     data, generator = e.data(device), torch.Generator(device).manual_seed(e.seed)
     config, optimizer = e.training, optimizer_of(model, e.training)
-
-    def step() -> torch.Tensor:
-        batch = data.train(config.batch_size, generator)
-        return training_step(model, optimizer, batch, config, config.warmup_steps)
-
-    return step
+    draw = partial(data.train, config.batch_size, generator)
+    return lambda: training_step(model, optimizer, draw(), config, config.warmup_steps)
 
 
 def step_of_many(e: Experiment, count: int, device: torch.device) -> Callable[[], torch.Tensor]:
@@ -98,12 +94,8 @@ def step_of_many(e: Experiment, count: int, device: torch.device) -> Callable[[]
     each, data = [replace(e, seed=e.seed + number) for number in range(count)], e.data(device)
     stacked = Stacked([built(one, device) for one in each], e.training)
     generators = [torch.Generator(device).manual_seed(one.seed) for one in each]
-
-    def step() -> torch.Tensor:
-        batches = [data.train(e.training.batch_size, generator) for generator in generators]
-        return stacked.step(batches, e.training.warmup_steps)
-
-    return step
+    draw = partial(data.train, e.training.batch_size)
+    return lambda: stacked.step([draw(generator) for generator in generators], e.training.warmup_steps)
 
 
 def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, steps: int = 20) -> list[str]:
@@ -119,33 +111,23 @@ def bench_parts(e: Experiment, device: torch.device, steps: int = 20) -> str:
     """Where the time of a training step goes, and of its part of a validation, as shares of their sum."""
     model, data, config = built(e, device), e.data(device), e.training
     optimizer, generator = optimizer_of(model, config), torch.Generator(device).manual_seed(e.seed)
-    batch, held_out = (
-        data.train(config.batch_size, generator),
-        data.validation(config.validation_samples, generator),
-    )
-
-    def forward() -> torch.Tensor:
-        return loss_of(model, batch, in_bf16(config, device))
+    draw = partial(data.train, config.batch_size, generator)
+    batch, held_out = draw(), data.validation(config.validation_samples, generator)
+    forward = partial(loss_of, model, batch, in_bf16(config, device))
+    loss = forward()
 
     def update() -> None:
         nn.utils.clip_grad_norm_(model.parameters(), config.clip)
         optimizer.step()
 
-    spent = {"data": seconds(lambda: data.train(config.batch_size, generator), device, steps)}
-    spent["forward"] = seconds(forward, device, steps)
-    loss = forward()
-    spent["backward"] = seconds(lambda: loss.backward(retain_graph=True), device, steps)
-    spent["optimizer"] = seconds(update, device, steps)
+    backward = partial(loss.backward, retain_graph=True)
+    parts = {"data": draw, "forward": forward, "backward": backward, "optimizer": update}
+    spent = {name: seconds(part, device, steps) for name, part in parts.items()}
     model.eval()
     validation = seconds(lambda: [wrong_tokens(model, part) for part in held_out], device)
     spent["validation"] = validation / config.validate_every
     shares = (f"{name} {100 * part / sum(spent.values()):.0f}%" for name, part in spent.items())
     return "  of its time: " + ", ".join(shares)
-
-
-def step_flops(e: Experiment) -> int:
-    """Floating point operations of a training step, forward and backward."""
-    return 3 * e.training.batch_size * forward_flops(e)
 
 
 def bench_step(e: Experiment, device: torch.device, steps: int = 20) -> list[str]:
@@ -161,16 +143,21 @@ def bench_step(e: Experiment, device: torch.device, steps: int = 20) -> list[str
     ]
     for name, form in forms.items():
         taken = seconds(step_of(form, e, device), device, steps)
-        share = 100 * step_flops(e) / taken / rate
+        share = 100 * training_flops(e) / e.training.steps / taken / rate
         lines.append(f"  {name}: {1 / taken:.1f} steps/s, {share:.0f}% of the matrix rate")
     return [*lines, bench_parts(e, device, steps)]
 
 
+def _test(name: str, length: int, samples: int) -> tuple[Transformer, Batch]:
+    """A model of a task with lines by hand, and random inputs of a length."""
+    e = experiment(name, "abs")
+    operands = test_cases(e.get_task(), length, samples, "random")["random"]
+    return built(e, CPU).eval(), e.get_task().batch(operands, e.form)
+
+
 def bench_exact_match() -> str:
     """Exact match of Addition at 60 digits, teacher-forced, against greedy decoding."""
-    e = experiment("addition", "abs")
-    task, model = e.get_task(), built(e, CPU).eval()
-    batch = task.batch(random_operands(task, 60, EXACT_MATCHES), e.form)
+    model, batch = _test("addition", 60, EXACT_MATCHES)
     steps = batch.target.shape[1]
     forced = seconds(lambda: wrong_tokens(model, batch), CPU)
     cached = seconds(lambda: greedy_decode(model, batch.source, batch.stream, steps), CPU)
@@ -183,9 +170,7 @@ def bench_exact_match() -> str:
 
 def bench_along_lines(name: str, length: int, samples: int) -> str:
     """Exact match along lines, in chunks, against the whole attention matrix."""
-    e = experiment(name, "abs")
-    task, model = e.get_task(), built(e, CPU).eval()
-    batch = task.batch(test_cases(task, length, samples, "random")["random"], e.form)
+    model, batch = _test(name, length, samples)
     few = seconds(lambda: predictions_in_chunks(model, batch), CPU)
     # Its lines a mask over all columns, with queries and keys, as its attention is recorded.
     model.__class__ = type("WholeMatrix", (Transformer,), {"gathers": False})
@@ -247,8 +232,8 @@ def bench_lines() -> list[str]:
 
 def _cost(model: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[float, int]:
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    forward = lambda: model(**batch, use_cache=False).loss  # noqa: E731
-    return seconds(lambda: forward().backward(), CPU, 5), kept_bytes(forward, weights)
+    forward = partial(model, **batch, use_cache=False)
+    return seconds(lambda: forward().loss.backward(), CPU, 5), kept_bytes(lambda: forward().loss, weights)
 
 
 def bench_cpu() -> str:

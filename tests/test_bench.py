@@ -17,12 +17,12 @@ from abcnb.bench import (
     kept_bytes,
     matrix_rate,
     seconds,
-    step_flops,
     step_of,
     step_of_many,
 )
 from abcnb.model.training import train
 from abcnb.study import results
+from abcnb.study.cost import training_flops
 from abcnb.study.methods import experiment
 from abcnb.study.runs import new_model, written_biases
 from abcnb.study.settings import with_settings
@@ -114,7 +114,7 @@ def test_the_rate_of_matrix_products_is_in_operations_per_second(monkeypatch):
 
 def test_forms_are_compared_in_steps_per_second_and_in_shares_of_the_matrix_rate(monkeypatch):
     e = reduced()
-    monkeypatch.setattr(bench, "matrix_rate", lambda device: 4.0 * step_flops(e))
+    monkeypatch.setattr(bench, "matrix_rate", lambda device: 4.0 * training_flops(e) / e.training.steps)
     monkeypatch.setattr(bench, "bench_parts", lambda *_: "  of its time")
     taken = iter([0.5, 2.0])
     monkeypatch.setattr(bench, "seconds", lambda work, device, repeats: work() is not None and next(taken))
