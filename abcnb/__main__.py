@@ -62,6 +62,8 @@ TaskName = Annotated[str, Argument(help=", ".join(TASKS | FURTHER) + ", or a fil
 Tasks = Annotated[str, Option(help="Tasks, separated by commas or spaces.")]
 MethodName = Annotated[str, Argument(help="; ".join(f"{name}: {m.description}" for name, m in METHODS.items()))]
 RunName = Annotated[str, Argument(help="A run's folder, or the start of its hash.")]
+RunNames = Annotated[list[str], Argument(metavar="RUN", help="Runs' folders, or the starts of their hashes.")]
+Text = Annotated[str, Argument(help="An input in the task's own form, e.g. 99+1 or 123*456.")]
 Preset = Annotated[str, Option(help="; ".join(f"{name}: {text}" for name, text in PRESETS.items()))]
 Seed = Annotated[int, Option(help="Of initialization and batches.")]
 Settings = Annotated[list[str] | None, Option("--set", help="KEY=VALUE, e.g. training.steps=200; repeatable.")]
@@ -197,20 +199,15 @@ def evaluate_command(
         return
     scores = [found.evaluate(length, samples, test_set, where, fresh) for length in measured]
     _note({score.code for score in scores})
-    if as_json:
-        names = ("length", "samples", "correct", "exact_match")
-        print(*(json.dumps({name: getattr(score, name) for name in names}) for score in scores), sep="\n")
-    else:
-        print(*scores, sep="\n")
+    names = ("length", "samples", "correct", "exact_match")
+    print(
+        *([json.dumps({name: getattr(s, name) for name in names}) for s in scores] if as_json else scores),
+        sep="\n",
+    )
 
 
 @app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is a text
-def predict_command(
-    run: RunName,
-    text: Annotated[str, Argument(help="An input in the task's own form, e.g. 99+1 or 123*456.")],
-    device: Device = "auto",
-    runs: Runs = RUNS,
-):
+def predict_command(run: RunName, text: Text, device: Device = "auto", runs: Runs = RUNS):
     """Decode one input greedily and print the answer beside the true one."""
     torch.set_num_threads(1)
     found = find_run(run, runs)
@@ -246,13 +243,9 @@ def runs_command(runs: Runs = RUNS):
 
 
 @app.command("keep")
-def keep_command(
-    chosen: Annotated[list[str], Argument(metavar="RUN", help="Runs' folders or starts of their hashes.")],
-    runs: Runs = RUNS,
-    reports: Reports = COMMITTED,
-):
+def keep_command(names: RunNames, runs: Runs = RUNS, reports: Reports = COMMITTED):
     """Copy runs, weights in half precision, into models/ of reports, where they are used without training."""
-    for run in [find_run(name, runs) for name in chosen]:
+    for run in [find_run(name, runs) for name in names]:
         folder = commit_run(run, reports / "models")
         size = sum(file.stat().st_size for file in folder.iterdir())
         print(f"{folder}  {size / 1e6:.1f} MB  {run.experiment.task} {run.experiment.method}")
@@ -356,7 +349,7 @@ def why_command(
 
 @app.command("certify")
 def certify_command(
-    names: Annotated[list[str], Argument(metavar="RUN...", help="Runs' folders, or the starts of their hashes.")],
+    names: RunNames,
     pruned: Annotated[bool, Option("--prune", help="First cut the heads that it does not need.")] = False,
     record: Annotated[bool, Option("--record", help="Into results/certificates.csv of reports.")] = False,
     runs: Runs = RUNS,
@@ -394,9 +387,7 @@ def table_command(
 
 
 @app.command("verify")
-def verify_command(
-    reports: Reports = COMMITTED,
-):
+def verify_command(reports: Reports = COMMITTED):
     """Evaluate the committed models with this code and compare with the committed rows."""
     agreed, disagreements = verify(reports)
     for line in disagreements:
