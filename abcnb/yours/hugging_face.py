@@ -8,12 +8,11 @@ Works from transformers 4.56 on (`make oldest` tests that one).
 import inspect
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from types import MethodType
 
 import torch
 from safetensors import safe_open
@@ -56,34 +55,30 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
     Raises:
         ValueError: the model returns no attention weights, or a batch is not [batch, tokens], or none.
     """
-    before, sums = model.config._attn_implementation, {}
-    model.set_attn_implementation("eager")
-    try:
-        with _evaluating(model):
-            for batch in batches:
-                given = {"input_ids": batch} if isinstance(batch, torch.Tensor) else batch
-                if not isinstance(given, Mapping) or "input_ids" not in given:
-                    raise ValueError(
-                        f"expected batches of token ids, or with input_ids, got a {type(batch).__name__}"
-                    )
-                read = ("input_ids", "attention_mask", "position_ids")
-                given = {name: given[name].to(model.device) for name in read if name in given}
-                sequences = rule.sequences(given["input_ids"], given.get("attention_mask"), one_prompt=True)
-                if any(laid.start + len(laid.prompt) >= laid.end for laid in sequences):
-                    raise ValueError("expected sequences with their outputs, got a prompt alone")
-                if "position_ids" in inspect.signature(model.forward).parameters:
-                    given.setdefault("position_ids", _positions(sequences, given["input_ids"]))
-                weights = model(**given, output_attentions=True, use_cache=False).attentions
-                if not weights or any(layer is None for layer in weights):
-                    raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
-                for laid, rows in alike(sequences).items():
-                    own = slice(laid.start, laid.end - 1)  # no step of training reads the last token
-                    shape = laid.prompt, laid.end - laid.start - 1
-                    average = averaged([layer[rows][..., own, own] for layer in weights], stream_of_prompt(*shape))
-                    total, count = sums.get(shape, (0.0, 0))
-                    sums[shape] = total + len(rows) * average.self_attention, count + len(rows)
-    finally:
-        model.set_attn_implementation(before)
+    sums = {}
+    with _evaluating(model), ExitStack() as after:
+        after.callback(model.set_attn_implementation, model.config._attn_implementation)
+        model.set_attn_implementation("eager")
+        for batch in batches:
+            given = {"input_ids": batch} if isinstance(batch, torch.Tensor) else batch
+            if not isinstance(given, Mapping) or "input_ids" not in given:
+                raise ValueError(f"expected batches of token ids, or with input_ids, got a {type(batch).__name__}")
+            read = ("input_ids", "attention_mask", "position_ids")
+            given = {name: given[name].to(model.device) for name in read if name in given}
+            sequences = rule.sequences(given["input_ids"], given.get("attention_mask"), one_prompt=True)
+            if any(laid.start + len(laid.prompt) >= laid.end for laid in sequences):
+                raise ValueError("expected sequences with their outputs, got a prompt alone")
+            if "position_ids" in inspect.signature(model.forward).parameters:
+                given.setdefault("position_ids", _positions(sequences, given["input_ids"]))
+            weights = model(**given, output_attentions=True, use_cache=False).attentions
+            if not weights or any(layer is None for layer in weights):
+                raise ValueError(f"expected attention weights of {type(model).__name__} under eager, got none")
+            for laid, rows in alike(sequences).items():
+                own = slice(laid.start, laid.end - 1)  # no step of training reads the last token
+                shape = laid.prompt, laid.end - laid.start - 1
+                average = averaged([layer[rows][..., own, own] for layer in weights], stream_of_prompt(*shape))
+                total, count = sums.get(shape, (0.0, 0))
+                sums[shape] = total + len(rows) * average.self_attention, count + len(rows)
     return [AveragedAttention(stream_of_prompt(*shape), total / n) for shape, (total, n) in sums.items()]
 
 
@@ -237,16 +232,12 @@ def _positions(sequences: Sequence[Laid], ids: torch.Tensor, first: int = 0) -> 
     return (torch.arange(first, first + ids.shape[1], device=ids.device) - starts).clamp(min=0)
 
 
-def _moving(name: str) -> Callable:
+def _move(name: str, cache: object, how: torch.Tensor | int) -> None:
     """What a cache does under this name, for the sequences of its rows too."""
-
-    def move(cache: object, how: torch.Tensor | int) -> None:
-        getattr(type(cache), name)(cache, how)
-        mark, laid = getattr(cache, _FILLED)
-        rows = [n for n in range(len(laid)) for _ in range(how)] if isinstance(how, int) else how.tolist()
-        setattr(cache, _FILLED, (mark, [laid[n] for n in rows]))
-
-    return move
+    getattr(type(cache), name)(cache, how)
+    mark, laid = getattr(cache, _FILLED)
+    rows = [n for n in range(len(laid)) for _ in range(how)] if isinstance(how, int) else how.tolist()
+    setattr(cache, _FILLED, (mark, [laid[n] for n in rows]))
 
 
 class Attached:
@@ -261,9 +252,7 @@ class Attached:
         of_biases = [bias.as_dict() if isinstance(bias, LineBias) else asdict(bias) for bias in biases]
         content = json.dumps({"biases": of_biases, "rule": asdict(rule), "keep_positions": keep_positions})
         self.saved = torch.tensor(list(content.encode()), dtype=torch.uint8)
-        model.register_buffer(
-            _SAVED, self.saved.to(model.device, copy=True)
-        )  # weights that are loaded overwrite it
+        model.register_buffer(_SAVED, self.saved.to(model.device, copy=True))  # which loaded weights overwrite
         self.hooks = [
             model.register_forward_pre_hook(self._prepare, with_kwargs=True),
             model.register_forward_hook(self._remember, with_kwargs=True),
@@ -383,4 +372,4 @@ class Attached:
             if hasattr(part, "get_seq_length"):
                 setattr(part, _FILLED, (self.mark, kwargs["attention_mask"].laid))
                 for name in filter(partial(hasattr, type(part)), _MOVES):
-                    setattr(part, name, MethodType(_moving(name), part))
+                    setattr(part, name, partial(_move, name, part))

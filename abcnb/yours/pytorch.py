@@ -7,7 +7,7 @@ masks         `dense_mask` for additive masks, `flex` for FlexAttention
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from inspect import signature
@@ -184,25 +184,20 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     weights: dict[str, torch.Tensor] = {}
 
     def ask(module, args, kwargs):
-        given = signature(nn.MultiheadAttention.forward).bind_partial(module, *args).arguments
-        del given["self"]
+        given = signature(module.forward).bind_partial(*args).arguments
         return (), given | kwargs | {"need_weights": True, "average_attn_weights": False}
 
     def keep(name, module, args, output):
         weights[name] = output[1].detach()
 
-    hooks = []
-    for name, module in model.named_modules():
-        if isinstance(module, nn.MultiheadAttention):
-            hooks.append(module.register_forward_pre_hook(ask, with_kwargs=True))
-            hooks.append(module.register_forward_hook(partial(keep, name)))
-    if not hooks:
+    attentions = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.MultiheadAttention)]
+    if not attentions:
         raise ValueError(f"expected a model with nn.MultiheadAttention in it, got {type(model).__name__}")
-    try:
+    with ExitStack() as hooks:
+        for name, module in attentions:
+            hooks.enter_context(module.register_forward_pre_hook(ask, with_kwargs=True))
+            hooks.enter_context(module.register_forward_hook(partial(keep, name)))
         yield weights
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> AveragedAttention:
