@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -135,41 +134,22 @@ class Execution:
         return took
 
 
-def _executed(execution: Execution, files: list[Path]) -> Iterator[tuple[Path, str, str]]:
-    """Execute the notebooks that are not current: of each, in order, what came of it, and what was wrong."""
-
-    def told(file: Path) -> tuple[Path, str, str]:
-        if not execution.fresh and execution.is_current(file):
-            return file, "current", ""
-        try:
-            return file, f"executed in {execution.execute(file)}", ""
-        except ValueError as error:
-            return file, f"failed; what it did is in {execution.output(file)}", str(error)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        try:
-            yield from pool.map(told, files)
-        except BaseException:  # Ctrl-C, or a full disk: those that still run are not waited for
-            pool.shutdown(wait=False, cancel_futures=True)
-            for kernel in psutil.Process().children(recursive=True):
-                kernel.terminate()
-            raise
-
-
 def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     """Write the pages of notebooks that ran to their end, the README and other texts; returns a line per failure."""
-    files, target = {file.stem: file for file in find([], folder)}, execution.pages()
-    texts = {"index": README} | {file.stem: file for file in sorted(execution.reports.glob("*.md"))}
-    executed = {name: notebook for name, file in files.items() if (notebook := execution.done(file))}
-    ready = {name for name in files if name in executed or (target / f"{name}.html").exists()} | set(texts)
-    names = tuple(dict.fromkeys(["index", *files, *texts]))
-    documents = {name: (files[name], clean(notebook)) for name, notebook in executed.items()}
-    for name, file in texts.items():
-        documents[name] = file, new_notebook(cells=[new_markdown_cell(file.read_text(encoding="utf-8"))])
+    target = execution.pages()
+    files = {"index": README} | {file.stem: file for file in find([], folder)}
+    files |= {file.stem: file for file in sorted(execution.reports.glob("*.md"))}
+    documents = {}  # each with what it was made with
+    for name, file in files.items():
+        if file.suffix == ".md":
+            text = file.read_text(encoding="utf-8")
+            documents[name] = new_notebook(cells=[new_markdown_cell(text)]), []
+        elif notebook := execution.done(file):
+            documents[name] = clean(notebook), notebook.metadata.abcnb.provenance
+    ready = frozenset(name for name in files if name in documents or (target / f"{name}.html").exists())
     made, failures = {}, []
-    for name, (file, document) in documents.items():
-        site = pages.Site(target, file.resolve().parent, names, frozenset(ready))
-        told = executed[name].metadata.abcnb.provenance if name in executed else []
+    for name, (document, told) in documents.items():
+        site = pages.Site(target, files[name].resolve().parent, tuple(files), ready)
         try:
             made[name] = pages.report_page(document, name, site, told)
         except ValueError as error:
@@ -193,10 +173,26 @@ def write_reports(
     """
     if write_back and execution.preset != COMMITTED_PRESET:
         raise ValueError(f"expected preset {COMMITTED_PRESET!r} to write back, got {execution.preset!r}")
-    failures = []
-    for file, told, problem in _executed(execution, find(wanted, folder)):
-        print(f"{file.stem}: {told}", flush=True)
-        failures += [f"{file.stem}: {problem}"] if problem else []
-        if write_back and (notebook := execution.done(file)):
-            write(clean(notebook), file)
+
+    def execute(file: Path) -> tuple[Path, str, str]:
+        if not execution.fresh and execution.is_current(file):
+            return file, "current", ""
+        try:
+            return file, f"executed in {execution.execute(file)}", ""
+        except ValueError as error:
+            return file, f"failed; what it did is in {execution.output(file)}", str(error)
+
+    files, failures = find(wanted, folder), []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            for file, told, problem in pool.map(execute, files):
+                print(f"{file.stem}: {told}", flush=True)
+                failures += [f"{file.stem}: {problem}"] if problem else []
+                if write_back and (notebook := execution.done(file)):
+                    write(clean(notebook), file)
+        except BaseException:  # Ctrl-C, or a full disk: those that still run are not waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            for kernel in psutil.Process().children(recursive=True):
+                kernel.terminate()
+            raise
     return failures + build_pages(execution, folder)
