@@ -48,15 +48,23 @@ class AttentionPanel(Panel):
             self._take(self.input.value)
         heads = range(self.model.config.heads) if self.head.value == "all" else [self.head.value]
         text = self._taken if len(self._taken) <= 45 else self._taken[:44] + "…"
-        verdict = "right" if self.written == self.label else "wrong"
-        said = f"{text} → {self.data.task.read(self.written)[:45]} ({verdict})"
+        right = [a == b for a, b in zip(self.written, self.label, strict=True)]
+        read, true = map(self.data.task.read, (self.written, self.label))
+        said = f"{text} → {read[:45]} ({'right' if all(right) else 'wrong'})"
         title = f"layer {self.layer.value + 1}: {said}; outlined: the output step"
         tall = round(min(260, max(100, 12.5 * len(self.written))) * (1.6 if len(heads) == 1 else 1))
         maps = (layers[self.layer.value][0, list(heads)].cpu() for layers in self.attention)
         tokens = self.source, "$" + self.written[:-1], self.written
         look = {"weights": True, "tall": tall, "step": self.step.value}
         self.picture.value = head_maps(*maps, of_heads(heads), title, *tokens, **look)
-        self.steps.value = self._table()
+        # Wrong tokens are marked by ✗, the current step by its colour.
+        verdict = "correct" if all(right) else f"wrong at {right.count(False)} of {len(right)} steps"
+        colours = [None if good else WRONG for good in right]
+        colours[self.step.value] = KEPT
+        marks = ["✓" if good else "✗" for good in right]
+        rows = {"step": range(len(right)), "written": self.written, "label": self.label, "right": marks}
+        steps = [[name, *zip(texts, colours, strict=True)] for name, texts in rows.items()]
+        self.steps.value = table([["read", read], ["true", true], ["", verdict]]) + table(steps)
 
     def _take(self, text: str) -> None:
         """Decode an input greedily and record the attention of every step."""
@@ -72,18 +80,6 @@ class AttentionPanel(Panel):
         self.attention = recording.cross_attention, recording.self_attention
         self.source, self.written, self.label = (decode(ids[0]) for ids in (batch.source, written, batch.target))
         self._taken, self.step.max = text, steps - 1
-
-    def _table(self) -> str:
-        """Written and right tokens step by step; wrong ones are marked by ✗, the current step by its colour."""
-        right = [a == b for a, b in zip(self.written, self.label, strict=True)]
-        verdict = "correct" if all(right) else f"wrong at {right.count(False)} of {len(right)} steps"
-        read = self.data.task.read
-        answers = [["read", read(self.written)], ["true", read(self.label)], ["", verdict]]
-        colours = [None if good else WRONG for good in right]
-        colours[self.step.value] = KEPT
-        marks = ["✓" if good else "✗" for good in right]
-        rows = {"step": range(len(right)), "written": self.written, "label": self.label, "right": marks}
-        return table(answers) + table([[name, *zip(texts, colours, strict=True)] for name, texts in rows.items()])
 
 
 class RowsPanel(Panel):
