@@ -188,8 +188,7 @@ def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figur
     """
     side = 0.72 * max(table.shape)
     figure, axis = plt.subplots(figsize=(side + 1.6, side + 0.4), layout="constrained")
-    bar = {"cbar_kws": {"label": "exact match (%)"}}
-    _draw_percents(axis, table, annot_kws={"fontsize": 9}, **bar)
+    _draw_percents(axis, table, annot_kws={"fontsize": 9}, cbar_kws={"label": "exact match (%)"})
     inside = [int((sizes <= trained).sum()) for sizes in (table.columns, table.index)]
     axis.add_patch(Rectangle((0, 0), *inside, fill=False, color=style.KEPT, linewidth=3, clip_on=False))
     axis.set_title(title)
@@ -226,10 +225,8 @@ def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
     for axis, group in zip(axes.values(), groups.values(), strict=True):
         dropped, kept = group[~group["kept"]], group[group["kept"]]
         axis.vlines(group["offset"], 0, group["strength"], color="0.7", linewidth=1)
-        axis.plot(
-            dropped["offset"], dropped["strength"], "o", color=style.DROPPED, markersize=3.5, label="dropped"
-        )
-        axis.plot(kept["offset"], kept["strength"], "D", color=style.KEPT, markersize=6, label="kept")
+        axis.plot("offset", "strength", "o", data=dropped, color=style.DROPPED, markersize=3.5, label="dropped")
+        axis.plot("offset", "strength", "D", data=kept, color=style.KEPT, markersize=6, label="kept")
         axis.set(xlabel="offset", ylabel="strength d")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.axes[0].legend(fontsize=7)
@@ -248,9 +245,8 @@ def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
     figure, axes = style.row_of_axes(panels, 4.2, 3.2, ylabel="added to the score", sharex=True, sharey=True)
     for name, axis in axes.items():
         for head, group in panels[name].groupby("head"):
-            axis.plot(
-                group["distance"], group["bias"], label=f"head {head}", markersize=4, **style.line_style(head)
-            )
+            look = {"label": f"head {head}", "markersize": 4} | style.line_style(head)
+            axis.plot("distance", "bias", data=group, **look)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set(xlabel="distance j − i (steps)")
     return style.finish(figure, title)
@@ -289,8 +285,7 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
             axis.plot(curve["tau"], curve["exact_match"], label=f"seed {seed}", **looks[seed])
         first = mine[mine["seed"] == mine["seed"].min()]
         for row in first.itertuples():
-            above = {"xytext": (3, 5), "textcoords": "offset points"}
-            axis.annotate(row.lines, (row.tau, row.exact_match), fontsize=7, **above)
+            axis.annotate(row.lines, (row.tau, row.exact_match), (3, 5), textcoords="offset points", fontsize=7)
         axis.set(xlabel="τ", ylim=(-4, 114), xscale="log")
         axis.set_xticks(list(first["tau"]), [f"{tau:g}" for tau in first["tau"]], fontsize=7)
         axis.set_xticks([], minor=True)
@@ -445,12 +440,8 @@ def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
 
 def operand_places(stream: Stream) -> dict[str, list[int]]:
     """For each operand by name, every source column's place in it, `NO_PLACE` outside."""
-    found, index = {}, torch.arange(-1, stream.width + 1)
-    for operand in stream.operands:
-        places = torch.full((stream.source,), NO_PLACE)
-        places[operand.tokens([index])] = index
-        found[operand.name] = places.tolist()
-    return found
+    index, outside = torch.arange(-1, stream.width + 1), torch.full((stream.source,), NO_PLACE)
+    return {a.name: outside.index_put((a.tokens([index]),), index).tolist() for a in stream.operands}
 
 
 @style.themed()

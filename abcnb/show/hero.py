@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from abcnb.lines.line import dealt, parted
 from abcnb.machine.files import write_atomically
 from abcnb.show.figures import draw_accuracy
-from abcnb.show.style import PALETTE, STYLED, line_style, nested_styles, themed
+from abcnb.show.style import PALETTE, line_styles, nested_styles, themed
 from abcnb.study import results, views
 from abcnb.study.methods import experiment
 from abcnb.study.runs import Run, load_run
@@ -24,7 +24,6 @@ FIRST_SEED = 70  # nothing was chosen by the seeds from here on
 TASKS = {"successor": "Successor", "addition": "Addition", "parity": "Parity", "n-by-1": "N×1"}
 TASKS |= {"multiplication": "products, n × n", "many-addition": "sums of n terms"}
 PLAIN = "plain models"
-VANILLA = line_style(STYLED.index("vanilla"))["color"]
 
 
 @themed()
@@ -36,7 +35,7 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     (average,) = run.attention()
     figure = Figure(figsize=(10, 3.2), dpi=200, layout="constrained")
     before, found, outcome = figure.subplots(1, 3, width_ratios=(1, 1.35, 1.5))
-    colours = sns.light_palette(VANILLA, as_cmap=True)
+    colours = sns.light_palette(line_styles(["vanilla"])["vanilla"]["color"], as_cmap=True)
     _draw_map(before, average.cross_attention.mean((0, 1)), colours, "A plain model's attention")
     places = [str(place) for place in range(average.stream.width)]
     tokens = ["$", *reversed(places), "+", *reversed(places), "&"]

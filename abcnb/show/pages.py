@@ -142,12 +142,8 @@ def _cell(cell: dict, markdown: Markdown) -> dict:
         return {"html": markdown.html(cell["source"])}
     what = [getattr(figures, name).__doc__.splitlines()[0] for name in _DRAWN.findall(cell["source"])[-1:]]
     what += [f"Section: {heading['text']}." for heading in markdown.headings[-1:]]
-    shown = {
-        "outputs": cell["outputs"],
-        "number": cell["execution_count"],
-        "described": " ".join(what) or "Figure",
-    }
-    return shown | {"code": _coloured(cell["source"], PythonLexer())}
+    code, described = _coloured(cell["source"], PythonLexer()), " ".join(what) or "Figure"
+    return {"code": code, "outputs": cell["outputs"], "number": cell["execution_count"], "described": described}
 
 
 def report_page(document: dict, name: str, site: Site, provenance: list[str]) -> str:
