@@ -4,6 +4,7 @@ Of a training step against PyTorch's own model and the rate of matrix products, 
 """
 
 import time
+import timeit
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -40,15 +41,13 @@ ALONG_LINES = ("addition", 60, 256), ("addition", 600, 32), ("addition", 2000, 4
 
 def seconds(work: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
     """Seconds a call: the best of three blocks of `repeats`, each waited for once, after one to warm up."""
-    blocks = []
-    for _ in range(4):
-        started = time.perf_counter()
-        for _ in range(repeats):
-            work()
+
+    def clock() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        blocks.append((time.perf_counter() - started) / repeats)
-    return min(blocks[1:])
+        return time.perf_counter()
+
+    return min(timeit.repeat(work, timer=clock, repeat=4, number=repeats)[1:]) / repeats
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype = torch.float32, size: int = 1024) -> float:

@@ -311,15 +311,13 @@ def batch_mask(
     shape = (1 if alone else len(sequences), bias.heads, tokens - first, tokens)
     mask = torch.full(shape, closed, dtype=dtype, device=device)
     for laid, numbers in groups.items():
-        here = torch.tensor(numbers[: len(mask)], device=device)
-        start = max(first, laid.start)
+        here, start = torch.tensor(numbers[: len(mask)], device=device), max(first, laid.start)
+        mask[here, :, :, laid.start] = 0  # of padding; the sequence's own rows follow
         if start < laid.end:
             rows = torch.arange(start - laid.start, laid.end - laid.start, device=device)
             stream = stream_of_prompt(laid.prompt, laid.end - laid.start).to(device)
             own = dense_mask(bias, stream.columns(), rows, dtype=dtype)
             mask[here, :, start - first : laid.end - first, laid.start : laid.end] = own
-        for row in (*range(first, laid.start), *range(max(first, laid.end), tokens)):
-            mask[here, :, row - first, laid.start] = 0
     return mask
 
 
