@@ -23,8 +23,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from abcnb.lines.algorithm1 import DIRECTIONS, Algorithm1Config, calibrate_matrices
-from abcnb.lines.biases import Biases
-from abcnb.lines.calibration import TAU, Calibration, calibrate_attention
+from abcnb.lines.calibration import TAU, calibrate_attention
 from abcnb.lines.line import dealt, parted
 from abcnb.machine.devices import pick_device
 from abcnb.show.figures import draw_accuracy
@@ -101,43 +100,34 @@ class CalibrationPanel(Panel):
         return replace(e, bias="algorithm1", algorithm1=self.config, tau=TAU, model=model), self.name
 
     def redraw(self) -> None:
-        rule = self.mode.value == RULE
+        rule, e = self.mode.value == RULE, self.run.experiment
         self.tau.layout.display = None if rule else "none"
         for choice in self._choices:
             choice.layout.display = "none" if rule else None
-        if rule:
+        if rule:  # the lines that a new model would have, one to a map
             found = calibrate_attention(self.attention, self.tau.value)
-            biases, names = self._a_map_for_each_line(found)
+            shares = {f.line: f.share for f in found.found}
+            seen, read = parted(found.strongest(e.model.heads), found.stream)
+            own, cross = dealt("self", max(1, len(seen)), seen), dealt("cross", max(1, len(read)), read)
+            names = [[f"{line}: {shares[line]:.2f}" for line in lines] or ["no line"] for lines in (read, seen)]
             head = ["line", "share", "layer", "head"]
             rows = [(str(f.line), f"{f.share:.2f}", f.layer + 1, f.head) for f in found.found]
             self._said = f"{self.name}: " + ", ".join(f"{line} {share}" for line, share, *_ in rows)
         else:
-            biases = calibrate_matrices(self.attention[-1], self.config)
-            names = of_heads(range(self.run.experiment.interpolation.model.heads))
+            (own,), (cross,) = calibrate_matrices(self.attention[-1], self.config)
+            names = of_heads(range(e.interpolation.model.heads))
             head, rows = ["attention", "head", "Δ", "offset", "value"], []
-            for bias in biases.cross_biases + biases.self_biases:
+            for bias in (cross, own):
                 rows += [(bias.attention, *which, f"{value:.2f}") for *which, value in bias.lines]
             self._said = f"Algorithm 1, {self.name}"
         self.lines.value = table(rows, head)
-        self.maps.value = self._draw(biases, names)
-
-    def _a_map_for_each_line(self, found: Calibration) -> tuple[Biases, tuple[list[str], list[str]]]:
-        """The lines that a new model would have, one to a map, and the maps' names."""
-        shares = {f.line: f.share for f in found.found}
-        own, crossed = parted(found.strongest(self.run.experiment.model.heads), found.stream)
-        biases = (dealt(name, max(1, len(lines)), lines) for name, lines in (("self", own), ("cross", crossed)))
-        names = ([f"{line}: {shares[line]:.2f}" for line in lines] or ["no line"] for lines in (crossed, own))
-        return Biases(*((bias,) for bias in biases)), tuple(names)
-
-    def _draw(self, biases: Biases, names: tuple[list[str], list[str]]) -> bytes:
-        width, form = self.task.digits_at(self.length.value) + 1, self.run.experiment.form
-        stream = self.task.stream(width, form)
+        width = self.task.digits_at(self.length.value) + 1
+        stream = self.task.stream(width, e.form)
         steps = torch.arange(stream.rows)
-        (own,), (cross,) = biases
         maps = cross(steps, stream.columns(crossing=True)), own(steps, stream.columns())
-        source = decode(self.task.source(self.task.smallest(width), form)[0]).replace("0", "#")
+        source = decode(self.task.source(self.task.smallest(width), e.form)[0]).replace("0", "#")
         title = f"lines at {self.length.value} digits, {self.name}; above: cross-attention; grey is closed"
-        return head_maps(*maps, names, title, source)
+        self.maps.value = head_maps(*maps, names, title, source)
 
     def fragment(self) -> str:
         """A self-contained HTML fragment with frames for several τ and κ; the controls stay where they were."""

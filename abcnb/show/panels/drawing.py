@@ -27,7 +27,7 @@ _COLOURS = matplotlib.colormaps[COLOURMAP].with_extremes(bad=CLOSED)
 def head_maps(
     cross: torch.Tensor,
     self_: torch.Tensor,
-    names: tuple[Sequence[str], Sequence[str]],
+    names: Sequence[Sequence[str]],
     title: str,
     source: str,
     fed: str = "",
