@@ -127,9 +127,8 @@ def _points(table: pd.DataFrame, x: str, width: float, height: float) -> tuple[F
 def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str) -> Figure:
     """Exact match of schemes by what their distance is taken from, one point per seed, one panel per task.
 
-    Args:
-        table: columns task, method, told (categorical), exact_match (percent), of one length.
-        reference: the same columns except told; each of its methods is a line at its worst seed.
+    `table`: columns task, method, told (categorical), exact_match (percent), of one length; `reference`: the same but
+    for told, each of whose methods is a line at its worst seed.
     """
     told, methods = table["told"].cat.categories, list(table["method"].unique())
     beside = table["method"].map(methods.index) - (len(methods) - 1) / 2
@@ -147,9 +146,7 @@ def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str
 def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) -> Figure:
     """Exact match against a cost of training, one point per run, one panel per task.
 
-    Args:
-        table: columns task, method, exact_match (percent) and the cost's, which is named `cost`.
-        label: of the cost's axis, with its unit.
+    `table`: columns task, method, exact_match (percent) and that of `cost`; `label`: the cost with its unit.
     """
     figure, axes = _points(table, cost, 2.5, 3.0)
     for axis in axes.values():
@@ -182,9 +179,7 @@ def _draw_percents(axis: Axes, table: pd.DataFrame, **options) -> None:
 def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figure:
     """Percent exact match over a square of shapes, such as terms and digits, with the training corner outlined.
 
-    Args:
-        table: index and columns are the two sizes, ascending; values in percent.
-        trained: the largest size that was trained on, in both directions.
+    `table`: values in percent, the two sizes ascending; `trained`: the largest that was trained on, in both directions.
     """
     side = 0.72 * max(table.shape)
     figure, axis = plt.subplots(figsize=(side + 1.6, side + 0.4), layout="constrained")
@@ -256,9 +251,7 @@ def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
 def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figure:
     """Attention on the right digits and correctness, step by step, one panel per input length.
 
-    Args:
-        table: columns length, step, share (percent of attention on the step's own place), correct (percent).
-        train_length: longest training length, marked.
+    `table`: columns length, step, share (percent of attention on the step's own place), correct (percent).
     """
     by_length = {f"{length} digits": mine for length, mine in table.groupby("length")}
     figure, axes = style.row_of_axes(by_length, 3.6, 3.0, ylabel="percent", sharey=True)
@@ -395,10 +388,7 @@ def bias_maps(
 ) -> Figure:
     """Attention biases, one panel per head: closed cells grey, open ones coloured by their bias.
 
-    Args:
-        bias: [heads, rows, columns], −inf where closed.
-        source, columns_are: as of `attention_maps`.
-        first_head: the number of the first head shown.
+    `bias`: [heads, rows, columns], −inf where closed; `source` and `columns_are` as of `attention_maps`.
     """
     _, rows, columns = bias.shape
     low = bias[bias.isfinite()].amin().item()

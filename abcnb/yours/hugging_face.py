@@ -35,9 +35,7 @@ Lines = LineBias | PromptApart
 def calibrate(model: nn.Module, batches: Iterable[Batch], rule: TokenRule, tau: float = TAU) -> Calibration:
     """The lines that a trained decoder's attention follows, by the one rule; `.biases(heads)` deals them to a new one.
 
-    Args:
-        model, batches, rule: as of `average_attention`; it and `calibrate_attention` say what is refused.
-        tau: the least share of a line.
+    What it takes and refuses is as of `average_attention` and `calibrate_attention`; a line's share is more than `tau`.
     """
     return calibrate_attention(average_attention(model, batches, rule), tau)
 

@@ -29,14 +29,10 @@ class TokenRule:
 
     Runs of digit tokens in the prompt are operands, units last; every other token of it is structure. What follows the
     first token `prompt_end` is one number, units first, then whatever ends it.
-
-    Attributes:
-        digits: the ids of digit tokens.
-        prompt_end: the id of the token that ends the prompt.
     """
 
-    digits: tuple[int, ...]
-    prompt_end: int
+    digits: tuple[int, ...]  # ids
+    prompt_end: int  # the id of the token that ends the prompt
 
     def __post_init__(self):
         object.__setattr__(self, "digits", tuple(self.digits))
