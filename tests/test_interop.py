@@ -106,7 +106,7 @@ def test_a_mask_of_other_lines_or_of_too_many_rows_is_refused():
     with pytest.raises(ValueError, match="expected columns of cross-attention for these lines"):
         dense_mask(cross, columns)
     with pytest.raises(ValueError, match="expected columns of self-attention for these lines"):
-        dense_mask(own, source.columns(crossing=True))
+        dense_mask(own, source.columns(crossing=True), torch.arange(2))
     with pytest.raises(ValueError, match=r"expected columns, such as stream.columns\(\), got Stream"):
         dense_mask(LINES, source)
 

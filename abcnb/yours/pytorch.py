@@ -266,8 +266,8 @@ def dense_mask(
     Raises:
         ValueError: columns of the other attention than the lines'.
     """
-    rows = _rows(bias, columns) if rows is None else rows
-    mask = bias(rows, columns).clamp(min=torch.finfo(dtype).min).to(dtype)
+    every = _rows(bias, columns)
+    mask = bias(every if rows is None else rows, columns).clamp(min=torch.finfo(dtype).min).to(dtype)
     return mask if batch is None else mask.repeat(batch, 1, 1)
 
 
