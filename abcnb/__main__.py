@@ -199,11 +199,10 @@ def evaluate_command(
         return
     scores = [found.evaluate(length, samples, test_set, where, fresh) for length in measured]
     _note({score.code for score in scores})
-    names = ("length", "samples", "correct", "exact_match")
-    print(
-        *([json.dumps({name: getattr(s, name) for name in names}) for s in scores] if as_json else scores),
-        sep="\n",
-    )
+    if as_json:
+        names = ("length", "samples", "correct", "exact_match")
+        scores = [json.dumps({name: getattr(score, name) for name in names}) for score in scores]
+    print(*scores, sep="\n")
 
 
 @app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is a text

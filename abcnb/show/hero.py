@@ -10,7 +10,6 @@ from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from abcnb.lines.line import dealt, parted
 from abcnb.machine.files import write_atomically
 from abcnb.show.figures import draw_accuracy
 from abcnb.show.style import PALETTE, line_styles, nested_styles, themed
@@ -60,11 +59,11 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
 
 def _draw_lines(axis: Axes, run: Run) -> None:
     """The lines of cross-attention at more digits: the strongest by name, in colours, the others in grey."""
-    calibration, e = run.calibration(), run.experiment
-    stream = e.get_task().stream(WIDE + 1, e.form)
-    shares = {line: share for line, share, *_ in calibration.found}
-    _, lines = parted(calibration.strongest(e.model.heads), calibration.stream)
-    opened = dealt("cross", len(lines), lines).on_lines(torch.arange(stream.rows), stream)[..., 0]
+    stream = run.experiment.get_task().stream(WIDE + 1, run.experiment.form)
+    shares = {line: share for line, share, *_ in run.calibration().found}
+    (bias,) = run.biases().cross_biases
+    lines = list(dict.fromkeys(line._replace(head=0) for line in bias.lines))  # strongest first, one to a head
+    opened = bias.on_lines(torch.arange(stream.rows), stream)[..., 0]
     numbers = torch.full((stream.rows, stream.source), torch.nan)
     for number in reversed(range(len(lines))):  # the strongest last, above the others
         rows = (opened[number] >= 0).nonzero().flatten()
