@@ -180,10 +180,7 @@ class ModularArithmeticBrackets(ExpressionTask):
     name = "modular-arithmetic-brackets"
     symbols, codes, empty = 10, 16, 15
     operators = (PLUS, MINUS, TIMES)
-    inside = (
-        *3 * (MODULUS - 1, OPEN, CLOSE),
-        *operators,
-    )  # as often as in expressions, a digit and one operator a pair
+    inside = (*3 * (MODULUS - 1, OPEN, CLOSE), *operators)  # each as often as in expressions
     row_names = ("values", "operators", "around")
     separators = "+*%"
 
