@@ -173,30 +173,36 @@ class ModularArithmeticBrackets(ExpressionTask):
     """Sums, differences and products modulo 5 in brackets; 5 to 9 stand for +, −, (, ) and ×.
 
     A first row holds the value so far in the innermost open bracket, a second what is to be done with the next number
-    (0: add it, 1: subtract, 2: multiply, 3: nothing yet). A third has both for each bracket around it, innermost first,
-    as three times the value and what is to be done (15: no bracket).
+    (0: add it, 1: subtract, 2: multiply, 3: nothing yet). Two more have both for each bracket around it, innermost
+    first (5: no bracket).
     """
 
     name = "modular-arithmetic-brackets"
-    symbols, codes, empty = 10, 16, 15
+    symbols, empty = 10, 5
     operators = (PLUS, MINUS, TIMES)
     inside = (*3 * (MODULUS - 1, OPEN, CLOSE), *operators)  # each as often as in expressions
-    row_names = ("values", "operators", "around")
-    separators = "+*%"
+    row_names = ("values", "operators", "numbers", "signs")
+    separators = "+*%>"
 
     def widths_of(self, length):
-        return 1, 1, 1 + (length + 3) // 4  # as many brackets may be open, and one more
+        brackets = 1 + (length + 3) // 4  # as many may be open, and one more
+        return 1, 1, brackets, brackets
 
     def rewritten(self, symbol, left, here, right):
-        value, operator, around, outer = here[:, :1], here[:, 1:2], here[:, 2:3], here[:, 2:]
+        value, operator, numbers, signs = here.split((1, 1, *2 * [here.shape[1] // 2 - 1]), 1)
         inner = torch.where(symbol < MODULUS, combined(value, operator, symbol), value)
         inner = torch.where((symbol == MINUS) & (operator == PRODUCT), -value % MODULUS, inner)
-        whole = torch.where(around == self.empty, value, combined(around // 3, around % 3, value))
-        inner = torch.where(symbol == OPEN, 0, torch.where(symbol == CLOSE, whole, inner))
-        opened = torch.cat([3 * value + operator.clamp(max=PRODUCT), left[:, 3:]], 1)
-        closed = torch.where(right[:, 2:] == EDGE, self.empty, right[:, 2:])
-        outer = torch.where(symbol == OPEN, opened, torch.where(symbol == CLOSE, closed, outer))
-        return torch.cat([inner, torch.tensor(NEXT, device=here.device)[operator, symbol], outer], 1)
+        closed = combined(numbers[:, :1], signs[:, :1], value)
+        inner = torch.where(symbol == OPEN, 0, torch.where(symbol == CLOSE, closed, inner))
+        after = torch.tensor(NEXT, device=here.device)[operator, symbol]
+        around = (self.moved(symbol, value, numbers), self.moved(symbol, operator.clamp(max=PRODUCT), signs))
+        return torch.cat([inner, after, *around], 1)
+
+    def moved(self, symbol: torch.Tensor, inner: torch.Tensor, around: torch.Tensor) -> torch.Tensor:
+        """What the cells of brackets hold, [batch, brackets], after one opens, that was `inner`, or closes."""
+        opened = torch.cat([inner, around[:, :-1]], 1)
+        closed = torch.cat([around[:, 1:], torch.full_like(inner, self.empty)], 1)
+        return torch.where(symbol == OPEN, opened, torch.where(symbol == CLOSE, closed, around))
 
 
 class SolveEquation(ExpressionTask):
