@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from itertools import chain, groupby
 
 import pandas as pd
 
-from abcnb.machine.devices import hardware, pick_device
+from abcnb.machine.devices import CPU, hardware
 from abcnb.model.transformer import Transformer
 from abcnb.proof.certificate import certify
 from abcnb.proof.pruning import prune
@@ -29,21 +30,17 @@ Attempt = tuple[Transformer, dict, str]  # what was certified, the columns that 
 def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
     """Certify a run, or what is left of it when heads that it does not need are cut.
 
-    Of several attempts at pruning the first that holds counts, those with few windows before the others, or else the
-    first of all.
+    Of several attempts at pruning, those with few windows first, the first that holds counts, or else the first of all.
     Returns the row of certificates.csv, whose `outcome` is `correct` or says what came instead, and a reader's text.
     """
     e, whole, started = run.experiment, run.model(), time.monotonic()
-    best = None
-    for attempt in _pruned(whole, e.data()) if pruned else [_attempt(whole, e.data())]:
-        best = best or attempt
-        if attempt[1]["outcome"] == CORRECT:
-            best = attempt
-            break
-    model, values, text = best
+    attempts = _pruned(whole, e.data()) if pruned else iter([_attempt(whole, e.data())])
+    first = next(attempts)
+    right = (attempt for attempt in chain([first], attempts) if attempt[1]["outcome"] == CORRECT)
+    model, values, text = next(right, first)
     seconds = round(time.monotonic() - started, 1)
     row = results.names(e) | {"run": e.digest, "pruned": int(pruned), "lines": len(heads_by_line(model))} | values
-    row |= {"seconds": seconds, "hardware": hardware(pick_device("cpu")), "code": fingerprint(), "date": today()}
+    row |= {"seconds": seconds, "hardware": hardware(CPU), "code": fingerprint(), "date": today()}
     told = f"{e.task} {e.method} seed {e.seed}"
     if pruned:
         told += f", pruned from {len(heads_by_line(whole))} to {row['lines']} lines"
@@ -90,10 +87,8 @@ def _attempt(
 
 def lines_of_layers(model: Transformer) -> dict[str, str]:
     """The lines along which the heads of each layer look, without those that are cut, from `layer 1` on."""
-    found: dict[str, list[str]] = {}
-    for heads in sorted(heads_by_line(model), key=lambda heads: heads.layer):
-        found.setdefault(f"layer {heads.layer + 1}", []).append(str(heads))
-    return {layer: ", ".join(lines) for layer, lines in found.items()}
+    layers = groupby(sorted(heads_by_line(model), key=lambda heads: heads.layer), lambda heads: heads.layer)
+    return {f"layer {layer + 1}": ", ".join(map(str, heads)) for layer, heads in layers}
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:

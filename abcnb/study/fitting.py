@@ -3,14 +3,14 @@
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 from safetensors.torch import save_file
 
 import abcnb
@@ -57,20 +57,16 @@ def fit(
     """
     where, runs = pick_device(device), Path(runs)
     check_writable(runs)
-    folder = runs / experiment.digest
-    folder.mkdir(exist_ok=True)
-    with _alone(FileLock(runs / f".{experiment.digest}.lock"), folder, listener):
-        run = Run(folder, experiment)
-        if run_files.is_finished(folder):
-            _drop_checkpoint(folder)
-            if not fresh or is_usable(experiment, runs, fresh):
-                return run_files.run_of(experiment, folder)
-            _set_aside(run)
-        first = experiment.interpolation
-        base = fit(first, runs, device, progress, listener, fresh) if first else None
-        code = _prepare(run, base, where, fresh)
+    run = Run(runs / experiment.digest, experiment)
+    run.folder.mkdir(exist_ok=True)
+    with _acquired(run, listener):
+        if run_files.is_finished(run.folder):
+            _drop_checkpoint(run.folder)
+            if is_usable(experiment, runs, fresh):
+                return run_files.run_of(experiment, run.folder)
+        base, code = _prepare(run, where, progress, listener, fresh)
         label = f"{experiment.task} {experiment.method} seed {experiment.seed}"
-        watch = {"folder": folder, "owner": experiment.digest, "label": label, "progress": progress}
+        watch = {"folder": run.folder, "owner": experiment.digest, "label": label, "progress": progress}
         watch |= {"on_step": listener, "training": experiment.training, "seed": experiment.seed}
         if experiment.lora:
             model = adapt(experiment.data(where), base.model(), experiment.lora, **watch)
@@ -122,15 +118,12 @@ def _fit_group(group: list[Experiment], runs: Path, where: torch.device, progres
         for run in found:
             run.folder.mkdir(parents=True, exist_ok=True)
             try:
-                held.enter_context(FileLock(runs / f".{run.experiment.digest}.lock", timeout=0))
+                held.enter_context(_lock(run).acquire(timeout=0))
             except Timeout:
                 return
             if is_usable(run.experiment, runs, fresh):
                 return
-            if run_files.is_finished(run.folder):
-                _set_aside(run)
-        bases = [e.interpolation and fit(e.interpolation, runs, str(where), progress, None, fresh) for e in group]
-        codes = [_prepare(run, base, where, fresh) for run, base in zip(found, bases, strict=True)]
+        codes = [_prepare(run, where, progress, None, fresh)[1] for run in found]
         first, data = group[0], group[0].data(where)
         models = [run_files.new_model(run.experiment, run.biases()).to(where) for run in found]
         size = len(group) * first.training.batch_size
@@ -143,15 +136,32 @@ def _fit_group(group: list[Experiment], runs: Path, where: torch.device, progres
             _finish(run, model, code, f"{hardware(where)}, {len(group)} models at once")
 
 
-def _prepare(run: Run, base: Run | None, device: torch.device, fresh: bool) -> str:
-    """Leave in a run's folder what its training starts from; returns the fingerprint of its code."""
-    folder, experiment = run.folder, run.experiment
+def _prepare(
+    run: Run, device: torch.device, progress: bool, listener: Listener | None, fresh: bool
+) -> tuple[Run | None, str]:
+    """Fit what a run builds on and leave in its folder, empty or begun, what its training starts from.
+
+    Returns the first, and the fingerprint of the training, in which a checkpoint of other code shows.
+    """
+    folder, experiment, first = run.folder, run.experiment, run.experiment.interpolation
+    if run_files.is_finished(folder):
+        _set_aside(run)
+    base = fit(first, folder.parent, str(device), progress, listener, fresh) if first else None
     check_writable(folder)
-    code = _begin(folder, joint(base.code, fingerprint()) if base else fingerprint(), fresh)
+    code = joint(base.code, fingerprint()) if base else fingerprint()
+    begun, checkpoint = folder / BEGUN, folder / CHECKPOINT
+    if checkpoint.exists():
+        before = begun.read_text() if begun.exists() else UNKNOWN
+        if fresh and not is_current(before):
+            checkpoint.unlink()
+        else:
+            code = joint(before, code)
+    write_atomically(begun, lambda name: name.write_text(code))
     run_files.write_json(folder / run_files.CONFIG, asdict(experiment))
-    if experiment.bias in FOUND and not (folder / CHECKPOINT).exists():
-        _calibrate_into(folder, experiment, base, device)
-    return code
+    if experiment.bias in FOUND and not checkpoint.exists():
+        for file, (bias,) in zip(run_files.LINE_FILES, filter(None, _found(run, base, device)), strict=False):
+            write_atomically(folder / file, bias.save)
+    return base, code
 
 
 def _finish(run: Run, model: Transformer, code: str, trained_on: str) -> None:
@@ -170,41 +180,27 @@ def _finish(run: Run, model: Transformer, code: str, trained_on: str) -> None:
     _drop_checkpoint(folder)
 
 
-@contextmanager
-def _alone(lock: FileLock, folder: Path, listener: Listener | None) -> Iterator[None]:
-    """Hold a run's lock; a wait for another process is said, and can be stopped by the listener."""
+def _lock(run: Run) -> FileLock:
+    return FileLock(run.folder.with_name(f".{run.folder.name}.lock"))
+
+
+def _acquired(run: Run, listener: Listener | None) -> AcquireReturnProxy:
+    """A run's lock, held; a wait for another process is said, and can be stopped by the listener."""
+    lock = _lock(run)
     for attempt in count():
         try:
-            lock.acquire(timeout=1)
-            break
+            return lock.acquire(timeout=1)
         except Timeout:
             if not attempt:
-                print(f"Note: another process works on {folder}; this one waits for it", file=sys.stderr)
+                print(f"Note: another process works on {run.folder}; this one waits for it", file=sys.stderr)
             if listener:
                 listener(0, math.nan)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _drop_checkpoint(folder: Path) -> None:
     """Remove a finished run's checkpoint, which a kill may have left."""
     for name in (CHECKPOINT, BEGUN):
         (folder / name).unlink(missing_ok=True)
-
-
-def _begin(folder: Path, code: str, fresh: bool) -> str:
-    """The fingerprint of the training that begins or goes on in a folder; a checkpoint of other code shows in it."""
-    begun, checkpoint = folder / BEGUN, folder / CHECKPOINT
-    if checkpoint.exists():
-        before = begun.read_text() if begun.exists() else UNKNOWN
-        if fresh and not is_current(before):
-            checkpoint.unlink()
-        else:
-            code = joint(before, code)
-    write_atomically(begun, lambda name: name.write_text(code))
-    return code
 
 
 def _set_aside(run: Run) -> None:
@@ -228,12 +224,11 @@ def steps_to_do(experiment: Experiment, runs: Path) -> int:
     return experiment.training.steps + (steps_to_do(base, runs) if base else 0)
 
 
-def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: torch.device) -> None:
-    """Calibrate the base run's attention, or prune it, and leave what was found in the folder."""
-    plain = base.experiment
+def _found(run: Run, base: Run, device: torch.device) -> Biases:
+    """The lines in the base run's attention, which is kept in the new run's folder, or those that pruning leaves."""
+    experiment, plain = run.experiment, base.experiment
     if experiment.bias == "pruned":
-        _write_lines(folder, lines_left(prune(base.model(), plain.data(), plain.seed)))
-        return
+        return lines_left(prune(base.model(), plain.data(), plain.seed))
     reached = base.metrics["history"][-1]["exact_match"]
     if reached < INTERPOLATED:
         print(
@@ -246,15 +241,8 @@ def _calibrate_into(folder: Path, experiment: Experiment, base: Run, device: tor
     tensors = {f"{shape.name}.self": shape.self_attention for shape in attention}
     if not plain.in_one_stream:
         tensors |= {f"{shape.name}.cross": shape.cross_attention for shape in attention}
-    write_atomically(folder / run_files.ATTENTION, lambda name: save_file(tensors, name))
+    write_atomically(run.folder / run_files.ATTENTION, lambda name: save_file(tensors, name))
     if experiment.algorithm1:
-        biases = calibrate_matrices(*attention, experiment.algorithm1)
-    else:
-        searched = [experiment.searched(shape) for shape in attention]
-        biases = calibrate_attention(searched, experiment.tau).biases(experiment.model.heads)
-    _write_lines(folder, biases)
-
-
-def _write_lines(folder: Path, biases: Biases) -> None:
-    for file, (bias,) in zip(run_files.LINE_FILES, filter(None, biases), strict=False):
-        write_atomically(folder / file, bias.save)
+        return calibrate_matrices(*attention, experiment.algorithm1)
+    searched = [experiment.searched(shape) for shape in attention]
+    return calibrate_attention(searched, experiment.tau).biases(experiment.model.heads)
