@@ -55,7 +55,7 @@ def test_frozen_weights_need_no_gradients():
 
 def test_abc_counts_the_model_that_it_calibrates():
     vanilla, abc = experiment("addition", "vanilla"), experiment("addition", "abc")
-    step = 3 * 256 * forward_flops(vanilla, 7)
+    step = 3 * 256 * forward_flops(vanilla)
     assert training_flops(vanilla) == vanilla.training.steps * step
     found = training_flops(vanilla) + 3 * abc.training.batch_size * abc.training.steps * forward_flops(abc)
     assert training_flops(abc) == found and forward_flops(abc) < forward_flops(vanilla)

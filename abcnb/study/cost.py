@@ -7,13 +7,9 @@ no queries and no keys."""
 from abcnb.study.experiments import ONE_A_HEAD, Experiment
 
 
-def forward_flops(e: Experiment, width: int = 0) -> int:
-    """Operations of one sample's forward pass at a width; 0 is the largest input that it is trained on.
-
-    Training on inputs of several sizes takes fewer: the largest counts for all of them.
-    """
-    task, model = e.get_task(), e.model
-    stream = e.stream_of(task.stream(width, e.form)) if width else e.stream
+def forward_flops(e: Experiment) -> int:
+    """Operations of one sample's forward pass on the largest input that it is trained on, which counts for all."""
+    task, model, stream = e.get_task(), e.model, e.stream
     rows, columns, d = len(stream), stream.source, model.d_model
 
     def attention(queries: int, keys: int, relative: bool, adapted: bool = False, gathers: bool = False) -> int:

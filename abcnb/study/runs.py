@@ -120,10 +120,7 @@ class Run:
 
     @property
     def code(self) -> str:
-        """The fingerprint of the code that trained it, after that of its interpolating model where it differs.
-
-        It is unknown where the metrics have none, or cannot be read.
-        """
+        """Fingerprint of the code that trained it, behind that of its interpolating model; unknown if none is read."""
         try:
             return self.metrics.get("code", UNKNOWN)
         except (OSError, ValueError, AttributeError):
@@ -132,12 +129,11 @@ class Run:
     def biases(self) -> Biases:
         """The biases the model was trained with."""
         e = self.experiment
+        found = written_biases(e)
         if e.bias in FOUND:
             kind = MatrixLines if e.algorithm1 else LineBias
             files = LINE_FILES[:1] if e.in_one_stream else LINE_FILES
             found = Biases(*((kind.load(self.folder / file),) for file in files))
-        else:
-            found = written_biases(e)
         return in_first_layer(found, e.model.decoder_layers) if e.look_once else found
 
     def calibration(self) -> Calibration:
@@ -166,8 +162,7 @@ class Run:
         model = new_model(self.experiment, self.biases())
         weights = load_file(self.folder / WEIGHTS)
         model.load_state_dict(weights)
-        bad = next((name for name, values in weights.items() if not bool(values.isfinite().all())), None)
-        if bad:
+        if bad := next((name for name, values in weights.items() if not values.isfinite().all()), None):
             raise ValueError(
                 f"expected finite weights in {self.folder}, got NaN or infinity in {bad}: its training diverged, "
                 "or the file is damaged; train with a smaller training.learning_rate, or remove the folder"

@@ -5,6 +5,7 @@ is tried once more and then listed with its log; the others go on."""
 
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 from tqdm import tqdm
@@ -45,8 +46,7 @@ def run_all(
         for file in (csv, *results.beside(csv)):
             results.read(file)
         known = {job: rows for job in jobs if len(rows := job.known()) == len(job.tests)}
-        if known:
-            _record(csv, known)
+        _record(csv, known)
         waiting = [job for job in jobs if job not in known]
         shown = {"unit": "run", "smoothing": 0, "mininterval": 10, "miniters": 0, "leave": False}
         with tqdm(total=len(jobs), initial=len(known), **shown) as bar:
@@ -100,10 +100,10 @@ def _next(waiting: list[Job], running: list[Job]) -> Job | None:
 
 
 def _record(csv: Path, measured: dict[Job, list[dict]]) -> None:
-    results.record(csv, [row for rows in measured.values() for row in rows])
     runs = [Run(job.runs / job.experiment.digest, job.experiment) for job in measured]
-    for file, rows_of in zip(results.beside(csv), (results.learning_rows, results.line_rows), strict=True):
-        if rows := [row for run in runs for row in rows_of(run)]:
+    behind = (map(rows_of, runs) for rows_of in (results.learning_rows, results.line_rows))
+    for file, parts in zip((csv, *results.beside(csv)), (measured.values(), *behind), strict=True):
+        if rows := [*chain.from_iterable(parts)]:
             results.record(file, rows)
 
 

@@ -163,11 +163,7 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     for (task, method), group in at.groupby(["task", "method"], sort=False):
         row = {"task": task, "method": method}
         for test_set in (name for name in views.TITLES if name in set(at["test_set"])):
-            complete = group["complete"][group["test_set"] == test_set]
-            bounds = _exact_interval(complete) if len(complete) else ()
-            low_high = " to ".join(f"{100 * bound:.1f}".removesuffix(".0") for bound in bounds)
-            cell = f"{complete.sum()} of {len(complete)} ({low_high})" if bounds else "not run"
-            row[views.TITLES[test_set]] = cell
+            row[views.TITLES[test_set]] = _share_of_seeds(group["complete"][group["test_set"] == test_set])
         for test_set, title in WORST.items():
             known = group[(group["test_set"] == test_set) & (group["worst_kind"] != "")]
             if len(known):
@@ -178,10 +174,14 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna("not known")
 
 
-def _exact_interval(complete: pd.Series) -> tuple[float, float]:
+def _share_of_seeds(complete: pd.Series) -> str:
+    if complete.empty:
+        return "not run"
     from scipy.stats import binomtest  # here, since it takes a while to load
 
-    return binomtest(int(complete.sum()), len(complete)).proportion_ci(method="exact")
+    interval = binomtest(int(complete.sum()), len(complete)).proportion_ci(method="exact")
+    low, high = (f"{100 * bound:.1f}".removesuffix(".0") for bound in interval)
+    return f"{complete.sum()} of {len(complete)} ({low} to {high})"
 
 
 def reproduction(table: pd.DataFrame) -> pd.DataFrame:
@@ -228,10 +228,9 @@ def made_with(group: pd.DataFrame) -> str:
 
 def _hardware(rows: pd.DataFrame) -> str:
     names, thread = rows["hardware"], ", 1 thread(s)"
-    names, same = (
-        (names.str.removesuffix(thread), ", one thread") if names.str.endswith(thread).all() else (names, "")
-    )
-    return escape(" or ".join(sorted(set(names)))) + same
+    alike = names.str.endswith(thread).all()
+    told = " or ".join(sorted(set(names.str.removesuffix(thread) if alike else names)))
+    return escape(told) + (", one thread" if alike else "")
 
 
 def ranges(seeds: set[int]) -> str:
@@ -247,10 +246,11 @@ TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of
 def with_table(text: str, document: Path) -> str:
     """A document's text with another table between the table's marks."""
     try:
-        before, begins, rest = document.read_text(encoding="utf-8").partition(TABLE_BEGINS)
+        before = document.read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"expected a document to put a table into, got {document}: {error.strerror}") from None
-    _, ends, after = rest.partition(TABLE_ENDS)
-    if not begins or not ends:
+    inside = f"{TABLE_BEGINS}\n{text}\n{TABLE_ENDS}"
+    after, found = re.subn(f"(?s){TABLE_BEGINS}.*?{TABLE_ENDS}", lambda _: inside, before, count=1)
+    if not found:
         raise ValueError(f"expected the marks {TABLE_BEGINS} and {TABLE_ENDS} in {document}")
-    return f"{before}{TABLE_BEGINS}\n{text}\n{TABLE_ENDS}{after}"
+    return after

@@ -15,7 +15,7 @@ from abcnb.lines.biases import Biases
 from abcnb.lines.calibration import AveragedAttention, Pick, Sought, calibrate_attention, lines_of_heads
 from abcnb.lines.coordinates import Columns, Stream
 from abcnb.lines.line import FOLLOWS, Line, LineBias, parted
-from abcnb.machine.devices import hardware, pick_device
+from abcnb.machine.devices import CPU, hardware
 from abcnb.model.configs import ModelConfig
 from abcnb.study import results
 from abcnb.study.fingerprint import fingerprint
@@ -130,9 +130,8 @@ def measure(run: Run, csv: Path, only: Collection[str] = ()) -> None:
     tests = IN_ROWS if e.get_task().in_rows else TESTS
     if unknown := [name for name in only if name not in made]:
         raise ValueError(f"expected variants among {', '.join(made)}, got {unknown[0]!r}")
-    for name, (biases, model) in made.items():
-        if only and name not in only:
-            continue
+    for name in only or made:
+        biases, model = made[name]
         mine = results.read(csv).query("task == @e.task and seed == @e.seed and variant == @name")
         known = set(zip(mine["test_set"], mine["length"], strict=True))
         if not (lacking := [test for test in tests if test[:2] not in known]):
@@ -144,7 +143,7 @@ def measure(run: Run, csv: Path, only: Collection[str] = ()) -> None:
         parts = (getattr(part, "bias", part) for part in (*biases.self_biases, *biases.cross_biases))
         different = {line._replace(head=0) for bias in parts for line in bias.lines}
         row = {"task": e.task, "seed": e.seed, "variant": name, "lines": len(different)}
-        row |= {"hardware": hardware(pick_device("cpu")), "code": fingerprint(), "date": today()}
+        row |= {"hardware": hardware(CPU), "code": fingerprint(), "date": today()}
         rows = [
             vars(score) | row | {"test_set": test_set}
             for test_set, length, samples in lacking
