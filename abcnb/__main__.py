@@ -27,7 +27,7 @@ from abcnb.study.fingerprint import is_current, older
 from abcnb.study.fitting import fit, fit_together
 from abcnb.study.methods import METHODS, PRESETS, experiment, has
 from abcnb.study.published import LENGTHS
-from abcnb.study.runs import check_lengths, evaluations_of, is_finished, load_run, run_of
+from abcnb.study.runs import check_lengths, evaluations_of, is_finished, load_run
 from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
 from abcnb.study.store import REPORTS, commit_run, find_run
@@ -164,7 +164,7 @@ def show_command(
     print(resolved(wanted))
     folders = filter(is_finished, (runs / wanted.digest, REPORTS / "models" / wanted.digest))
     if wanted.bias in RULE and (folder := next(folders, None)):
-        print(f"\n{run_of(wanted, folder).calibration()}")
+        print(f"\n{load_run(folder, wanted).calibration()}")
 
 
 @app.command("evaluate")

@@ -12,7 +12,7 @@ from abcnb.model.training import CHECKPOINT, train
 from abcnb.study import fitting, together
 from abcnb.study.fitting import fit, fit_together
 from abcnb.study.methods import experiment
-from abcnb.study.runs import is_finished, new_model, run_of
+from abcnb.study.runs import is_finished, load_run, new_model
 from abcnb.study.settings import with_settings
 from abcnb.study.together import train_together
 
@@ -58,9 +58,9 @@ def test_each_is_trained_as_alone(tmp_path, task, method):
     fit_together(wanted, tmp_path / "together", "cpu", progress=False)
     for e in wanted:
         folder = tmp_path / "together" / e.digest
-        assert run_of(e, folder).metrics["hardware"].endswith("3 models at once")
+        assert load_run(folder, e).metrics["hardware"].endswith("3 models at once")
         assert not (folder / CHECKPOINT).exists()
-        assert_alike(run_of(e, folder), fit(e, tmp_path / "alone", "cpu", progress=False))
+        assert_alike(load_run(folder, e), fit(e, tmp_path / "alone", "cpu", progress=False))
 
 
 def test_with_dropout_each_is_trained_as_well(tmp_path):

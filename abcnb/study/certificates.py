@@ -34,7 +34,7 @@ def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
     Returns the row of certificates.csv, whose `outcome` is `correct` or says what came instead, and a reader's text.
     """
     e, whole, started = run.experiment, run.model(), time.monotonic()
-    attempts = _pruned(whole, e.data()) if pruned else iter([_attempt(whole, e.data())])
+    attempts = _pruned(whole, e.data()) if pruned else iter([_attempt(whole, e.data(), [])])
     first = next(attempts)
     right = (attempt for attempt in chain([first], attempts) if attempt[1]["outcome"] == CORRECT)
     model, values, text = next(right, first)
@@ -59,19 +59,13 @@ def _pruned(whole: Transformer, data: TrainingData) -> Iterator[Attempt]:
             except TooManyWindows:
                 many.append(model)
     except ValueError:  # no model that could be pruned
-        yield _attempt(whole, data)
+        yield _attempt(whole, data, also)
     for model in many:
         yield _attempt(model, data, also)
 
 
-def _attempt(
-    model: Transformer, data: TrainingData, also: list[Batch] | None = None, most: int | None = None
-) -> Attempt:
-    """Certify a model; an input on which it is wrong is put into `also`.
-
-    Raises:
-        TooManyWindows: more windows than `most`, where it is given.
-    """
+def _attempt(model: Transformer, data: TrainingData, also: list[Batch], most: int | None = None) -> Attempt:
+    """Certify a model; an input on which it is wrong is put into `also`; TooManyWindows beyond `most`."""
     try:
         found = certify(model, data, most=most)
     except ValueError as error:
@@ -79,7 +73,7 @@ def _attempt(
             raise
         text = f"refused: {error}"
         return model, {"windows": 0, "margin": 0.0, "rounding": 0.0, "outcome": text}, text
-    if found.counterexample and also is not None:
+    if found.counterexample:
         also.append(found.counterexample)
     values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
     return model, values | {"outcome": CORRECT if found.holds else str(found)}, str(found)

@@ -5,7 +5,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from abcnb.study import runs as run_files
 from abcnb.study.experiments import FOUND, Experiment
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 from abcnb.study.runs import Run
+from abcnb.study.settings import with_settings
 from abcnb.study.together import train_together
 
 BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
@@ -63,7 +64,7 @@ def fit(
         if run_files.is_finished(run.folder):
             _drop_checkpoint(run.folder)
             if is_usable(experiment, runs, fresh):
-                return run_files.run_of(experiment, run.folder)
+                return run_files.load_run(run.folder, experiment)
         base, code = _prepare(run, where, progress, listener, fresh)
         label = f"{experiment.task} {experiment.method} seed {experiment.seed}"
         watch = {"folder": run.folder, "owner": experiment.digest, "label": label, "progress": progress}
@@ -95,7 +96,7 @@ def fit_together(
         fit_together(bases, runs, device, most, progress, fresh)
     for e in wanted:
         if not e.lora:
-            alike[_without_seed(e), steps_in(runs / e.digest / CHECKPOINT)].append(e)
+            alike[with_settings(e, ["seed=0"]), steps_in(runs / e.digest / CHECKPOINT)].append(e)
     for group in alike.values():
         for some in (group[at : at + most] for at in range(0, len(group), most)):
             try:
@@ -105,11 +106,6 @@ def fit_together(
                 reason = str(error).strip().partition("\n")[0]
                 told = f"{some[0].task} {some[0].method} of {len(some)} seeds: {reason}"
                 print(f"Note: each goes on alone, since together they failed: {told}", file=sys.stderr)
-
-
-def _without_seed(experiment: Experiment) -> Experiment:
-    first = experiment.interpolation
-    return replace(experiment, seed=0, interpolation=first and _without_seed(first))
 
 
 def _fit_group(group: list[Experiment], runs: Path, where: torch.device, progress: bool, fresh: bool) -> None:

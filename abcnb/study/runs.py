@@ -245,8 +245,8 @@ def is_finished(folder: Path) -> bool:
     return (folder / METRICS).is_file()
 
 
-def load_run(folder: Path | str) -> Run:
-    """A finished run; a folder that is missing, unfinished, damaged or not a run is refused."""
+def load_run(folder: Path | str, wanted: Experiment | None = None) -> Run:
+    """A finished run; a folder that is missing, unfinished, damaged, not a run or not the wanted one's is refused."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"expected a finished run in {folder}, but there is no such folder")
@@ -256,32 +256,22 @@ def load_run(folder: Path | str) -> Run:
     try:
         run = Run(folder, from_dict(Experiment, json.loads((folder / CONFIG).read_text())))
         run.model()
-        _check_metrics(run.metrics)
-        if run.metrics["content"] != content_hash(folder, run.experiment):
+        metrics = run.metrics
+        kinds = {"history": list, "steps": int, "seconds": (int, float), "parameters": int}
+        kinds |= dict.fromkeys(("device", "hardware", "content"), str)
+        kinds |= {name: str for name in ("code", "date") if name in metrics}
+        if wrong := [name for name, kind in kinds.items() if not isinstance(metrics.get(name), kind)]:
+            raise ValueError(f"{METRICS} with {wrong[0]} {metrics.get(wrong[0])!r}")
+        if not metrics["history"] or not all(map(is_record, metrics["history"])):
+            raise ValueError(f"{METRICS} with a history that is no list of validations")
+        if metrics["content"] != content_hash(folder, run.experiment):
             raise ValueError(f"{CONFIG} or {WEIGHTS} of another run than {METRICS}")
     except (ValueError, RuntimeError, OSError, SafetensorError, KeyError, AttributeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"expected a run of this version of abcnb in {folder}, got: {reason}") from error
-    return run
-
-
-def _check_metrics(metrics: dict) -> None:
-    kinds = {"history": list, "steps": int, "seconds": (int, float), "parameters": int}
-    kinds |= dict.fromkeys(("device", "hardware", "content"), str)
-    kinds |= {name: str for name in ("code", "date") if name in metrics}
-    for name, kind in kinds.items():
-        if not isinstance(metrics.get(name), kind):
-            raise ValueError(f"{METRICS} with {name} {metrics.get(name)!r}")
-    if not metrics["history"] or not all(map(is_record, metrics["history"])):
-        raise ValueError(f"{METRICS} with a history that is no list of validations")
-
-
-def run_of(experiment: Experiment, folder: Path) -> Run:
-    """The finished run of an experiment, from the folder that holds it; refused as by `load_run`, or if another's."""
-    stored = load_run(folder).experiment
-    if stored.digest != experiment.digest:
+    if wanted and run.experiment.digest != wanted.digest:
         raise ValueError(
-            f"expected the run of {experiment.digest} in {folder}, but its {CONFIG} describes "
-            f"{stored.digest}: a default was changed, or the folder was copied by hand; remove it"
+            f"expected the run of {wanted.digest} in {folder}, but its {CONFIG} describes {run.experiment.digest}: "
+            "a default was changed, or the folder was copied by hand; remove it"
         )
-    return Run(folder, experiment)
+    return Run(folder, wanted) if wanted else run

@@ -52,12 +52,18 @@ def run_all(
         with tqdm(total=len(jobs), initial=len(known), **shown) as bar:
 
             def over(end: Ended) -> None:
+                name = name_of(end.job.experiment)
                 if end.rows is None:
-                    failures.append(f"{name_of(end.job.experiment)}: {end.problem} (log: {end.job.log})")
+                    failures.append(f"{name}: {end.problem} (log: {end.job.log})")
+                    told = f"{name} failed: {end.problem}"
+                else:
+                    rows = [row for row in end.rows if row["test_set"] == end.rows[0]["test_set"]]
+                    shares = (f"{row['length']}: {percent(100 * row['correct'] / row['samples'])}" for row in rows)
+                    told = f"{name}, {rows[0]['train_seconds']:.0f} s of training | {'  '.join(shares)}"
                 if rows := end.rows or end.job.known():  # what was measured before a failure is not lost
                     _record(csv, {end.job: rows})
                 bar.update()
-                tqdm.write(f"[{len(jobs) - len(waiting) - len(running)}/{len(jobs)}] {_line(end)}", sys.stderr)
+                tqdm.write(f"[{len(jobs) - len(waiting) - len(running)}/{len(jobs)}] {told}", sys.stderr)
 
             while waiting or running:
                 while len(running) < engine.slots and (job := _next(waiting, running)):
@@ -105,12 +111,3 @@ def _record(csv: Path, measured: dict[Job, list[dict]]) -> None:
     for file, parts in zip((csv, *results.beside(csv)), (measured.values(), *behind), strict=True):
         if rows := [*chain.from_iterable(parts)]:
             results.record(file, rows)
-
-
-def _line(end: Ended) -> str:
-    name = name_of(end.job.experiment)
-    if end.rows is None:
-        return f"{name} failed: {end.problem}"
-    rows = [row for row in end.rows if row["test_set"] == end.rows[0]["test_set"]]
-    shares = [f"{row['length']}: {percent(100 * row['correct'] / row['samples'])}" for row in rows]
-    return f"{name}, {rows[0]['train_seconds']:.0f} s of training | {'  '.join(shares)}"

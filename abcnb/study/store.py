@@ -38,9 +38,8 @@ def find_run(run: Run | str | Path, where: Path | str = RUNS) -> Run:
     # Of a run in both places the one in `where`, whose weights are not rounded, unless it is unfinished.
     found = {folder.name: folder for folder in sorted(folders, key=is_finished)}
     if len(found) != 1:
-        some = "no run" if not found else f"{len(found)} runs"
         told = f"expected a run's folder, or the start of one's hash in {where} or {REPORTS / 'models'}"
-        raise ValueError(f"{told}, got {str(run)!r}: {some}")
+        raise ValueError(f"{told}, got {str(run)!r}: {f'{len(found)} runs' if found else 'no run'}")
     return runs.load_run(*found.values())
 
 
@@ -95,7 +94,7 @@ class Store:
         if kept is None or kept.parent == self.runs:
             run = fit(experiment, self.runs, self.device, fresh=not self.reports)
         else:
-            run = runs.run_of(experiment, kept)
+            run = runs.load_run(kept, experiment)
         self._say({run.code})
         return run
 
@@ -142,19 +141,16 @@ class Store:
         rows = rows.rename(columns={"train_steps": "steps", "train_seconds": "seconds"})
         return rows[["parameters", "steps", "seconds"]].to_dict("records")[0]
 
-    def scores(
-        self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000, test_set: str = "random"
-    ) -> list[Score]:
+    def scores(self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000) -> list[Score]:
         """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
         rows = self._stored("accuracy.csv", experiment)
-        rows = [] if rows is None else rows[rows["test_set"] == test_set].itertuples()
+        rows = () if rows is None else rows[rows["test_set"] == "random"].itertuples()
         known, found, run = {row.length: results.score_of(row) for row in rows}, [], None
         for length in lengths:
             score = known.get(length)
-            if score is None or score.samples != sample_count(experiment.get_task(), length, samples, test_set):
-                where, fresh = pick_device(self.device), not self.reports
+            if score is None or score.samples != sample_count(experiment.get_task(), length, samples, "random"):
                 run = run or self.run(experiment)  # which reads all its weights
-                score = run.evaluate(length, samples, test_set, where, fresh)
+                score = run.evaluate(length, samples, device=pick_device(self.device), fresh=not self.reports)
             found.append(score)
         self._say({score.code for score in found})
         return found
@@ -164,7 +160,6 @@ class Store:
         experiments: Sequence[Experiment],
         lengths: Sequence[int],
         samples: int = 10_000,
-        test_set: str = "random",
         names: Sequence[str] = (),
     ) -> pd.DataFrame:
         """`scores` of many experiments: one row per experiment (its method, or one of `names`) and length.
@@ -178,7 +173,7 @@ class Store:
         rows = [
             results.names(e) | {"method": name} | vars(score)
             for e, name in zip(experiments, names, strict=True)
-            for score in self.scores(e, lengths, samples, test_set)
+            for score in self.scores(e, lengths, samples)
         ]
         print(self.origin(experiments))
         table = views.with_intervals(pd.DataFrame(rows))

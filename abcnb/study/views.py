@@ -106,5 +106,5 @@ def by_what_is_told(table: pd.DataFrame) -> pd.DataFrame:
 def in_order(table: pd.DataFrame) -> pd.DataFrame:
     """Rows in the order in which tasks, methods and presets are registered, then by seed."""
     order = {name: place for names in (TASKS, METHODS, PRESETS) for place, name in enumerate(names)}
-    table = table.sort_values("seed", kind="stable")
-    return table.sort_values(["task", "method", "preset"], key=lambda names: names.map(order), kind="stable")
+    by = ["task", "method", "preset", "seed"]
+    return table.sort_values(by, key=lambda column: column if column.name == "seed" else column.map(order))
