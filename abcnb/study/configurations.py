@@ -65,7 +65,6 @@ def _trained_on(e: Experiment) -> str:
 def methods_page() -> str:
     """Every method at the presets `laptop` and `decoder-only` as Markdown."""
     in_rows = [name for name, task in TASKS.items() if task.in_rows]
-    in_places = [name for name in TASKS if has(name, "vanilla", "decoder-only")]
     methods = [
         {"method": f"`{name}`", "what it is": method.description}
         | {"what it is told": _told(name, "addition"), "in rows": _told(name, "multiplication")}
@@ -85,7 +84,7 @@ def methods_page() -> str:
         "`abc-columns` from one of their own width.",
         _settings_table("laptop", [name for name in TASKS if name not in in_rows]),
         "## In one stream",
-        _settings_table("decoder-only", in_places),
+        _settings_table("decoder-only", list(TASKS)),
         "## Outputs in rows",
         "*Width* is the most digits of an operand and the most terms (of `nested`, the deepest lists), *alone* where "
         "no smaller shape is trained on.",

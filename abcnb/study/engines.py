@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from abcnb.machine.devices import pick_device
 from abcnb.study import results
 from abcnb.study.experiments import Experiment
 from abcnb.study.fingerprint import fingerprint
@@ -57,8 +56,8 @@ class Job:
     def work(self) -> list[dict]:
         """Do it, on one thread; returns its rows of scores."""
         torch.set_num_threads(1)
-        run, where = fit(self.experiment, self.runs, self.device, fresh=self.fresh), pick_device(self.device)
-        scores = [(name, run.evaluate(n, count, name, where, self.fresh)) for name, n, count in self.tests]
+        run = fit(self.experiment, self.runs, self.device, fresh=self.fresh)
+        scores = [(name, run.evaluate(n, count, name, self.device, self.fresh)) for name, n, count in self.tests]
         return [results.row(run, name, score) for name, score in scores]
 
 

@@ -158,7 +158,7 @@ class Run:
         return found
 
     def model(self, device: str | torch.device = "cpu") -> Transformer:
-        """The trained model, in evaluation mode."""
+        """The trained model, in evaluation mode, on a device or the one of a name, as of `pick_device`."""
         model = new_model(self.experiment, self.biases())
         weights = load_file(self.folder / WEIGHTS)
         model.load_state_dict(weights)
@@ -168,11 +168,11 @@ class Run:
                 "or the file is damaged; train with a smaller training.learning_rate, or remove the folder"
             )
         model.history, model.trained_on = self.metrics["history"], self.experiment.data().described
-        return model.to(device).eval()
+        return model.to(pick_device(str(device))).eval()
 
     def predict(self, text: str, device: str = "auto") -> Prediction:
         """Decode one input in the task's own form greedily, as of `abcnb.predict`."""
-        e, model = self.experiment, self.model(pick_device(device))
+        e, model = self.experiment, self.model(device)
         task = e.get_task()
         batch = task.batch(task.widened(task.parse(str(text)), e.train_width), e.form)
         written, label = decode(write_outputs(model, batch)[0]), decode(batch.target[0])

@@ -150,7 +150,7 @@ class Store:
             score = known.get(length)
             if score is None or score.samples != sample_count(experiment.get_task(), length, samples, "random"):
                 run = run or self.run(experiment)  # which reads all its weights
-                score = run.evaluate(length, samples, device=pick_device(self.device), fresh=not self.reports)
+                score = run.evaluate(length, samples, device=self.device, fresh=not self.reports)
             found.append(score)
         self._say({score.code for score in found})
         return found

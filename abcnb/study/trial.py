@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 
-from abcnb.machine.devices import pick_device
 from abcnb.model.evaluation import Score, percent, wrong_by_step
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
@@ -35,7 +34,7 @@ def attempt(task: str, preset: str, seed: int, runs: Path, device: str) -> str:
         print(f"plain model after {steps:,} steps, held-out inputs of the training length: {percent(reached)}%")
         run = fit(abc, runs, device)
         print(run.calibration())
-        scores = [run.evaluate(length, SAMPLES, device=pick_device(device)) for length in lengths]
+        scores = [run.evaluate(length, SAMPLES, device=device) for length in lengths]
         print(*scores, sep="\n")
         print(f"python -m abcnb predict {run.folder} INPUT")
         right = [score.length for score in takewhile(lambda score: score.exact_match >= ENOUGH, scores)]
