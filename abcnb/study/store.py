@@ -4,7 +4,6 @@ reports/models/<hash>/  a few committed runs: half-precision weights, lines, ave
 reports/results/        every measured score, and the validations behind them (`results`)
 """
 
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -60,7 +59,7 @@ def commit_run(run: Run, models: Path) -> Path:
         halved = {name: value.half() for name, value in load_file(run.folder / runs.WEIGHTS).items()}
         write_atomically(temporary / runs.WEIGHTS, lambda name: save_file(halved, name))
         known = {"content": runs.content_hash(temporary, run.experiment)}
-        (temporary / runs.METRICS).write_text(json.dumps(run.metrics | known, indent=1))
+        runs.write_json(temporary / runs.METRICS, run.metrics | known)
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
     finally:
@@ -183,5 +182,4 @@ class Store:
 def open_store(runs_dir: str = "", reports_dir: str = "", stored: bool = True, device: str = "auto") -> Store:
     """A store from text parameters; empty folders are the repository's own."""
     pick_device(device)
-    reports = Path(reports_dir) if reports_dir else REPORTS
-    return Store(Path(runs_dir) if runs_dir else RUNS, reports if stored else None, device)
+    return Store(Path(runs_dir or RUNS), Path(reports_dir or REPORTS) if stored else None, device)

@@ -16,7 +16,6 @@ from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
 from abcnb.study.results import CORRECT
 from abcnb.tasks.task import get_task
 
-ONE = "one seed"  # in the column of seeds
 WORST = {"hard": "worst kind of hard cases", "padded": "worst padding"}  # of the test sets that have kinds
 COMPLETE, COMPLETE_AT = 99, 60  # percent exact match, and the digits of the test
 LONGEST = {"nested": 10}  # of a task whose longest test is not the paper's: a depth
@@ -52,9 +51,8 @@ def markdown(table: pd.DataFrame) -> str:
 
 def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
     """`beside_published` of a test set as Markdown."""
-    rows = table[table["test_set"] == test_set]
-    shown = views.beside_published(rows, lengths, test_set == "random").reset_index()
-    return markdown(shown.assign(seeds=shown["seeds"].map(lambda count: ONE if count == 1 else count)))
+    shown = views.beside_published(table[table["test_set"] == test_set], lengths, test_set == "random")
+    return markdown(shown.reset_index().replace({"seeds": {1: "one seed"}}))
 
 
 def overview(table: pd.DataFrame, certificates: pd.DataFrame) -> str:
