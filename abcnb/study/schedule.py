@@ -5,7 +5,6 @@ is tried once more and then listed with its log; the others go on."""
 
 import sys
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 
 from tqdm import tqdm
@@ -46,24 +45,19 @@ def run_all(
         for file in (csv, *results.beside(csv)):
             results.read(file)
         known = {job: rows for job in jobs if len(rows := job.known()) == len(job.tests)}
-        _record(csv, known)
+        if known:
+            _record(csv, known)
         waiting = [job for job in jobs if job not in known]
         shown = {"unit": "run", "smoothing": 0, "mininterval": 10, "miniters": 0, "leave": False}
         with tqdm(total=len(jobs), initial=len(known), **shown) as bar:
 
             def over(end: Ended) -> None:
-                name = name_of(end.job.experiment)
                 if end.rows is None:
-                    failures.append(f"{name}: {end.problem} (log: {end.job.log})")
-                    told = f"{name} failed: {end.problem}"
-                else:
-                    rows = [row for row in end.rows if row["test_set"] == end.rows[0]["test_set"]]
-                    shares = (f"{row['length']}: {percent(100 * row['correct'] / row['samples'])}" for row in rows)
-                    told = f"{name}, {rows[0]['train_seconds']:.0f} s of training | {'  '.join(shares)}"
+                    failures.append(f"{name_of(end.job.experiment)}: {end.problem} (log: {end.job.log})")
                 if rows := end.rows or end.job.known():  # what was measured before a failure is not lost
                     _record(csv, {end.job: rows})
                 bar.update()
-                tqdm.write(f"[{len(jobs) - len(waiting) - len(running)}/{len(jobs)}] {told}", sys.stderr)
+                tqdm.write(f"[{len(jobs) - len(waiting) - len(running)}/{len(jobs)}] {_line(end)}", sys.stderr)
 
             while waiting or running:
                 while len(running) < engine.slots and (job := _next(waiting, running)):
@@ -106,8 +100,17 @@ def _next(waiting: list[Job], running: list[Job]) -> Job | None:
 
 
 def _record(csv: Path, measured: dict[Job, list[dict]]) -> None:
+    results.record(csv, [row for rows in measured.values() for row in rows])
     runs = [Run(job.runs / job.experiment.digest, job.experiment) for job in measured]
-    behind = (map(rows_of, runs) for rows_of in (results.learning_rows, results.line_rows))
-    for file, parts in zip((csv, *results.beside(csv)), (measured.values(), *behind), strict=True):
-        if rows := [*chain.from_iterable(parts)]:
+    for file, rows_of in zip(results.beside(csv), (results.learning_rows, results.line_rows), strict=True):
+        if rows := [row for run in runs for row in rows_of(run)]:
             results.record(file, rows)
+
+
+def _line(end: Ended) -> str:
+    name = name_of(end.job.experiment)
+    if end.rows is None:
+        return f"{name} failed: {end.problem}"
+    rows = [row for row in end.rows if row["test_set"] == end.rows[0]["test_set"]]
+    shares = [f"{row['length']}: {percent(100 * row['correct'] / row['samples'])}" for row in rows]
+    return f"{name}, {rows[0]['train_seconds']:.0f} s of training | {'  '.join(shares)}"
