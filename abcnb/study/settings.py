@@ -12,14 +12,6 @@ from abcnb.study.methods import METHODS, PRESETS, experiment
 
 LABELS = ("task", "method", "preset")  # what settings leave alone
 SHARED = ("seed", "base", "form", "width")  # with the interpolating model
-# How values that do not read themselves are written, and read.
-READ = {
-    bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
-    tuple: (
-        "integers separated by commas",
-        lambda text: tuple(int(part) for part in text.strip("()[]").split(",") if part.strip()),
-    ),
-}
 
 
 def is_shared(key: str, bias: str, adapted: bool) -> bool:
@@ -64,15 +56,24 @@ def _set(content: dict, key: str, text: str) -> None:
     if current is None or isinstance(current, dict):
         inner = f" such as {name}.{next(iter(current))}" if current else ""
         raise ValueError(f"expected a key with a single value{inner}, got {key!r}")
-    expected, read = READ.get(type(current), (type(current).__name__, type(current)))
-    try:
-        content[name] = read(text)
-    except (ValueError, KeyError):
-        raise ValueError(f"expected {expected} for {key}, got {text!r}") from None
+    content[name] = _parse(current, text, key)
 
 
 def _keys(content: dict) -> str:
     return ", ".join(name for name in content if name not in LABELS)
+
+
+def _parse(current: Any, text: str, key: str) -> Any:
+    kind = type(current)
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind is tuple:
+            return tuple(int(part) for part in text.strip("()[]").split(",") if part.strip())
+        return kind(text)
+    except (ValueError, KeyError):
+        name = {tuple: "integers separated by commas", bool: "true or false"}.get(kind, kind.__name__)
+        raise ValueError(f"expected {name} for {key}, got {text!r}") from None
 
 
 def values(config: Any, prefix: str = "") -> dict[str, Any]:

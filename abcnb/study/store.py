@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from safetensors.torch import load_file, save_file
@@ -97,22 +98,21 @@ class Store:
         self._say({run.code})
         return run
 
-    def _stored(self, file: str, experiment: Experiment) -> pd.DataFrame | None:
-        """Rows of a committed CSV of an experiment; None where there are none, or a run that is not older counts."""
+    def _stored(self, file: str, experiment: Experiment) -> list[Any]:
+        """Rows of a committed CSV of an experiment; none where a run that is not older counts."""
         if not self.reports:
-            return None
+            return []
         table = results.read(self.reports / "results" / file)
         rows = table[table["run"] == experiment.digest]
         newest = set(rows["code"]) == {fingerprint()}
-        return None if rows.empty or is_usable(experiment, self.runs, fresh=newest) else rows
+        return [] if rows.empty or is_usable(experiment, self.runs, fresh=newest) else [*rows.itertuples()]
 
     def origin(self, experiments: Sequence[Experiment]) -> str:
         """Where stored models and numbers come from: hardware, date and code, in one line."""
         found = set()
         for e in experiments:
-            rows = self._stored("accuracy.csv", e)
-            if rows is not None:
-                found |= set(rows[["hardware", "date", "code"]].itertuples(index=False, name=None))
+            if rows := self._stored("accuracy.csv", e):
+                found |= {(row.hardware, row.date, row.code) for row in rows}
             elif kept := self._kept(e):
                 run = Run(kept, e)
                 found.add((run.metrics["hardware"], run.metrics.get("date", ""), run.code))
@@ -124,27 +124,23 @@ class Store:
 
     def history(self, experiment: Experiment) -> list[dict]:
         """Validations over training: step, seconds, loss, exact_match (percent), digit_error_rate."""
-        rows = self._stored("learning.csv", experiment)
-        if rows is None:
+        if not (rows := self._stored("learning.csv", experiment)):
             return self.run(experiment).metrics["history"]
-        self._say(set(rows["code"]))
-        return rows[results.LEARNED].to_dict("records")
+        self._say({row.code for row in rows})
+        return [{name: getattr(row, name) for name in results.LEARNED} for row in rows]
 
     def cost(self, experiment: Experiment) -> dict:
         """What training it took: parameters (trained ones), steps, seconds."""
-        rows = self._stored("accuracy.csv", experiment)
-        if rows is None:
+        if not (rows := self._stored("accuracy.csv", experiment)):
             metrics = self.run(experiment).metrics
             return {name: metrics[name] for name in ("parameters", "steps", "seconds")}
-        self._say(set(rows["code"]))
-        rows = rows.rename(columns={"train_steps": "steps", "train_seconds": "seconds"})
-        return rows[["parameters", "steps", "seconds"]].to_dict("records")[0]
+        self._say({row.code for row in rows})
+        return {"parameters": rows[0].parameters, "steps": rows[0].train_steps, "seconds": rows[0].train_seconds}
 
     def scores(self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000) -> list[Score]:
         """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
-        rows = self._stored("accuracy.csv", experiment)
-        rows = () if rows is None else rows[rows["test_set"] == "random"].itertuples()
-        known, found, run = {row.length: results.score_of(row) for row in rows}, [], None
+        rows, found, run = self._stored("accuracy.csv", experiment), [], None
+        known = {row.length: results.score_of(row) for row in rows if row.test_set == "random"}
         for length in lengths:
             score = known.get(length)
             if score is None or score.samples != sample_count(experiment.get_task(), length, samples, "random"):
