@@ -10,8 +10,6 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.colors import to_rgb
-from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 
 from abcnb.lines.algorithm1 import DIRECTIONS, Algorithm1Config, line_table
@@ -53,22 +51,6 @@ def boundaries(axis):
 
 
 # --- style
-
-
-def test_every_cell_of_a_notebook_shows_its_figures_and_leaves_the_readers_settings_alone(tmp_path):
-    draw = "figures.learning_curves({'a': [{'step': 1, 'exact_match': 2.0}]}, 'title');"
-    sources = [
-        "import matplotlib.pyplot as plt\nplt.figure()\nplt.close()\nbefore = dict(plt.rcParams)",
-        f"from abcnb.show import figures, hero, panels, style\n{draw}",
-        draw,
-        f"for _ in range(2):\n    {draw}",
-        "assert dict(plt.rcParams) == before",
-        "with plt.rc_context(style.THEME):\n    assert dict(plt.rcParams) != before",
-    ]
-    notebook = new_notebook(cells=[new_code_cell(source) for source in sources])
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=tmp_path)
-    shown = [sum("image/png" in output.data for output in cell.outputs) for cell in notebook.cells]
-    assert shown == [0, 1, 1, 2, 0, 0]
 
 
 def test_thirty_lines_look_different():

@@ -1,4 +1,4 @@
-"""The curve of a model that trains before the reader's eyes, and the line on where stored numbers come from."""
+"""What a notebook shows: figures, and the curve of a model that trains before the reader's eyes."""
 
 import base64
 
@@ -36,26 +36,41 @@ def test_it_says_nothing_where_there_is_no_kernel(capfd):
 
 @pytest.fixture(scope="module")
 def executed():
-    """A notebook in which a curve hears of two validations; and every state of its output on the way."""
-    code = f"from abcnb.show.live import LiveCurve\ncurve = LiveCurve('Successor, plain')\nrecords = {RECORDS}"
-    cells = [new_code_cell(code), new_code_cell("for n in (1, 2):\n    curve(records[:n])")]
-    notebook, states = new_notebook(cells=cells), []
+    """A notebook with figures, in which a curve hears of two validations; and every state of its output on the way."""
+    draw = "figures.learning_curves({'a': [{'step': 1, 'exact_match': 2.0}]}, 'title');"
+    sources = [
+        "import matplotlib.pyplot as plt\nplt.figure()\nplt.close()\nbefore = dict(plt.rcParams)",
+        f"from abcnb.show import figures, hero, panels, style\n{draw}",
+        draw,
+        f"for _ in range(2):\n    {draw}",
+        f"from abcnb.show.live import LiveCurve\ncurve = LiveCurve('Successor, plain')\nrecords = {RECORDS}",
+        "for n in (1, 2):\n    curve(records[:n])",
+        "assert dict(plt.rcParams) == before",
+        "with plt.rc_context(style.THEME):\n    assert dict(plt.rcParams) != before",
+    ]
+    notebook, states = new_notebook(cells=[new_code_cell(source) for source in sources]), []
 
     class Watching(NotebookClient):
         def process_message(self, message, cell, index):
-            if message["msg_type"] in ("display_data", "update_display_data"):
+            if cell is notebook.cells[5] and message["msg_type"] in ("display_data", "update_display_data"):
                 states.append((message["msg_type"], message["content"]["data"]))
             return super().process_message(message, cell, index)
 
-    Watching(notebook, timeout=120).execute()
+    Watching(notebook, timeout=120, kernel_name="python3").execute()
     return notebook, states
+
+
+def test_every_cell_of_a_notebook_shows_its_figures_and_leaves_the_readers_settings_alone(executed):
+    notebook, _ = executed
+    shown = [sum("image/png" in output.data for output in cell.get("outputs", ())) for cell in notebook.cells]
+    assert shown == [0, 1, 1, 2, 0, 1, 0, 0]
 
 
 def test_in_a_notebook_one_output_is_redrawn_in_place(executed):
     notebook, states = executed
     assert [kind for kind, _ in states] == ["display_data", "update_display_data"]
     assert states[0][1]["image/png"] != states[1][1]["image/png"]
-    (output,) = notebook.cells[1].outputs
+    (output,) = notebook.cells[5].outputs
     assert output.output_type == "display_data" and set(output.data) == {"image/png", "text/plain"}
     assert output.data["text/plain"] == LiveCurve("Successor, plain").describe(RECORDS)
     assert base64.b64decode(output.data["image/png"]).startswith(b"\x89PNG")
