@@ -61,48 +61,45 @@ def make(position, bias, form="natural", **choices):
 
 
 OWN = {"own_bias_per_layer": True}
-# name -> (scheme, biases, its choices)
-CHOICES = {
-    f"{position} {cross_distance} {list(more)}": (position, "none", {"cross_distance": cross_distance, **more})
+# (scheme, biases, its choices)
+CHOICES = [
+    (position, "none", {"cross_distance": cross_distance, **more})
     for position, more in (
         ("relative", {"relative_clip": 24}), ("t5", {}), ("t5", OWN), ("kerple", OWN), ("fire", OWN)
     )
     for cross_distance in ("left", "right", "places")
-} | {
-    "kerple with windows": ("kerple", "windows", {"cross_distance": "places", **OWN}),
-    "fire with a bias in each layer": ("fire", "another bias in each layer", {"cross_distance": "right"}),
-}  # fmt: skip
+] + [
+    ("kerple", "windows", {"cross_distance": "places", **OWN}),
+    ("fire", "another bias in each layer", {"cross_distance": "right"}),
+]  # fmt: skip
 
 
-SOME = ("none", "another bias in each layer")  # with every scheme; and every bias with some schemes
+SOME = {"none": "natural", "another bias in each layer": "aligned"}  # with every scheme
+# (scheme, biases, form, choices); every bias is with some schemes
+DECODED = [(position, bias, form, {}) for position in ENCODER_DECODER for bias, form in SOME.items()]
+DECODED += [
+    (position, bias, form, {})
+    for position, form in (("none", "natural"), ("rotary", "aligned"))
+    for bias in BIASES
+    if bias not in SOME
+]
+DECODED += [
+    (position, bias, "natural" if choices["cross_distance"] == "left" else "aligned", choices)
+    for position, bias, choices in CHOICES
+]
 
 
-@pytest.mark.parametrize(
-    "position, bias",
-    [(position, bias) for position in ENCODER_DECODER for bias in SOME]
-    + [(position, bias) for position in ("none", "rotary") for bias in BIASES if bias not in SOME],
-)
-def test_cached_decoding_writes_what_uncached_decoding_writes(position, bias):
-    check_decoding(position, bias)
-
-
-@pytest.mark.parametrize("name", CHOICES)
-def test_cached_decoding_of_schemes_that_go_by_distance(name):
-    position, bias, choices = CHOICES[name]
-    check_decoding(position, bias, **choices)
-
-
-def check_decoding(position, bias, **choices):
-    for form in ("natural", "aligned"):
-        model, batch = make(position, bias, form, **choices)
-        cached = greedy_decode(model, batch.source, batch.stream, WIDTH + 1, cache=True)
-        assert torch.equal(cached, greedy_decode(model, batch.source, batch.stream, WIDTH + 1, cache=False))
-        assert cached.shape == (12, WIDTH + 1)
-        # A third opinion: fed its own output, the whole model has its argmax on that output at every step.
-        with torch.no_grad():
-            again = model(Batch(batch.source, cached, batch.stream)).argmax(-1)
-        assert torch.equal(again, cached)
-        assert len(cached.unique(dim=0)) > 1, "the outputs do not depend on the inputs; the test sees nothing"
+@pytest.mark.parametrize("position, bias, form, choices", DECODED)
+def test_cached_decoding_writes_what_uncached_decoding_writes(position, bias, form, choices):
+    model, batch = make(position, bias, form, **choices)
+    cached = greedy_decode(model, batch.source, batch.stream, WIDTH + 1, cache=True)
+    assert torch.equal(cached, greedy_decode(model, batch.source, batch.stream, WIDTH + 1, cache=False))
+    assert cached.shape == (12, WIDTH + 1)
+    # A third opinion: fed its own output, the whole model has its argmax on that output at every step.
+    with torch.no_grad():
+        again = model(Batch(batch.source, cached, batch.stream)).argmax(-1)
+    assert torch.equal(again, cached)
+    assert len(cached.unique(dim=0)) > 1, "the outputs do not depend on the inputs; the test sees nothing"
 
 
 @pytest.mark.parametrize("position", ["sinusoidal", "randomized"])
