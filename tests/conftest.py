@@ -1,6 +1,7 @@
 """One thread everywhere, and a few small trained models that many tests share."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from abcnb import pipeline
 from abcnb.model.training import TrainingConfig, train
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
-from abcnb.study.runs import new_model, written_biases
+from abcnb.study.runs import Run, load_run, new_model, written_biases
 
 torch.set_num_threads(1)
 settings.register_profile("any machine", deadline=None)
@@ -60,6 +61,18 @@ def product_run(shared_runs):
 @pytest.fixture(scope="session")
 def parity_run(shared_runs):
     return fit(experiment("parity", "abs", "smoke"), shared_runs, "cpu", progress=False)
+
+
+@pytest.fixture(scope="session")
+def addition_run(shared_runs):
+    return fit(experiment("addition", "abc", "smoke"), shared_runs, "cpu", progress=False)
+
+
+def copied(run: Run, folder: Path) -> Run:
+    """A run and the plain model that it calibrates, if it does, in a folder of runs that may be written into."""
+    for part in filter(None, (run.experiment, run.experiment.interpolation)):
+        shutil.copytree(run.folder.with_name(part.digest), folder / part.digest, dirs_exist_ok=True)
+    return load_run(folder / run.folder.name)
 
 
 @pytest.fixture(scope="session")

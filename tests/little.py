@@ -1,11 +1,9 @@
-"""Small notebooks that need no model, and a small run of ABC for the panels."""
+"""Small notebooks that need no model, and names of tasks."""
 
 import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from abcnb.model.configs import SCHEMES
-from abcnb.study.fitting import fit
-from abcnb.study.methods import experiment
 from abcnb.tasks.task import TASKS
 from abcnb.tasks.tokens import EQUALS_ID
 
@@ -28,11 +26,6 @@ def little(title, link, *sources):
     cells.append(new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}))
     cells += [new_code_cell(source) for source in sources]
     return new_notebook(cells=[*cells, new_markdown_cell(link)], metadata=KERNEL)
-
-
-def calibrated_run(runs):
-    """A run of ABC on Addition, trained for a few steps."""
-    return fit(experiment("addition", "abc", "smoke"), runs, "cpu", progress=False)
 
 
 def integers(digits, base=10):

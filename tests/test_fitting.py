@@ -21,16 +21,21 @@ SMOKE = experiment("successor", "vanilla", "smoke")
 ABC = experiment("successor", "abc", "smoke")
 
 
-def test_an_experiment_asked_for_twice_is_trained_once(tmp_path, monkeypatch):
+def test_an_experiment_asked_for_twice_is_trained_once_after_what_it_calibrates(tmp_path, monkeypatch):
     trained, train = [], pipeline.train
-    monkeypatch.setattr(pipeline, "train", lambda *rest, **watch: trained.append(1) or train(*rest, **watch))
-    first = fit(SMOKE, tmp_path, "cpu", progress=False)
-    second = fit(SMOKE, tmp_path, "cpu", progress=False)
-    assert len(trained) == 1 and first == second
-    assert first.folder == tmp_path / SMOKE.digest
+
+    def spy(*rest, **watch):
+        trained.append(watch["label"])
+        return train(*rest, **watch)
+
+    monkeypatch.setattr(pipeline, "train", spy)
+    first = fit(ABC, tmp_path, "cpu", progress=False)
+    assert fit(ABC, tmp_path, "cpu", progress=False) == first
+    assert fit(SMOKE, tmp_path, "cpu", progress=False).folder == tmp_path / SMOKE.digest
+    assert trained == ["successor vanilla seed 0", "successor abc seed 0"]
     assert (first.folder / "metrics.json").is_file() and not (first.folder / "checkpoint.safetensors").exists()
     fit(replace(SMOKE, seed=1), tmp_path, "cpu", progress=False)
-    assert len(trained) == 2
+    assert len(trained) == 3
 
 
 def test_a_model_that_looks_once_has_its_lines_in_the_first_layer_and_the_weights_of_retrain(tmp_path):
@@ -42,19 +47,6 @@ def test_a_model_that_looks_once_has_its_lines_in_the_first_layer_and_the_weight
     other = pipeline.retrain(data, by_hand, e.model, e.training, e.seed, look_once=True, progress=False)
     assert all(map(torch.equal, model.parameters(), other.parameters()))
     assert pipeline.evaluate(model, data, [300], 1)[0].samples == 1  # along open tokens
-
-
-def test_abc_trains_what_it_calibrates_unless_that_is_there(tmp_path, monkeypatch):
-    trained, train = [], pipeline.train
-
-    def spy(*rest, **watch):
-        trained.append(watch["label"])
-        return train(*rest, **watch)
-
-    monkeypatch.setattr(pipeline, "train", spy)
-    fit(ABC, tmp_path, "cpu", progress=False)
-    fit(SMOKE, tmp_path, "cpu", progress=False)
-    assert trained == ["successor vanilla seed 0", "successor abc seed 0"]
 
 
 def test_two_processes_that_ask_at_once_train_once(tmp_path):

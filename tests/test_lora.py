@@ -40,10 +40,10 @@ def test_only_queries_and_keys_of_the_decoder_are_trained():
     assert sum(p.numel() for p in model.parameters()) == before + sum(trained.values())
 
 
-def test_training_leaves_the_adapted_model_as_it_was(tmp_path):
+def test_training_leaves_the_adapted_model_as_it_was(shared_runs):
     wanted = experiment("addition", "lora", "smoke")
-    run = fit(wanted, tmp_path, "cpu", progress=False)
-    base = load_run(tmp_path / wanted.interpolation.digest).model().state_dict()
+    run = fit(wanted, shared_runs, "cpu", progress=False)
+    base = load_run(shared_runs / wanted.interpolation.digest).model().state_dict()
     adapted = load_run(run.folder).model()
     found = {name.replace(".frozen.", "."): value for name, value in adapted.state_dict().items()}
     assert set(base) <= set(found)

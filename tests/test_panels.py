@@ -9,16 +9,22 @@ import torch
 
 from abcnb.model.configs import ModelConfig
 from abcnb.pipeline import new_model
-from abcnb.show.panels import attention_panel, calibration_panel, rows_panel, tasks_panel, window_panel
+from abcnb.show.panels import (
+    attention_panel,
+    calibration,
+    calibration_panel,
+    rows_panel,
+    tasks_panel,
+    window_panel,
+)
 from abcnb.show.panels.calibration import ALGORITHM_1, KAPPAS, PANEL_MIME, TAUS, TESTED_LENGTHS
 from abcnb.show.panels.panel import table
 from abcnb.show.panels.tasks import column_kinds
-from abcnb.study.fitting import fit
-from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
 from abcnb.tasks.task import TASKS, get_task
 from abcnb.tasks.training_data import TrainingData
-from tests.little import ONE_ROW, calibrated_run
+from tests.conftest import copied
+from tests.little import ONE_ROW
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -38,8 +44,8 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(runs):
-    return calibrated_run(runs)
+def run(runs, addition_run):
+    return copied(addition_run, runs)
 
 
 @pytest.fixture(scope="module")
@@ -171,11 +177,18 @@ def test_a_panel_that_starts_with_a_wrong_input_says_so():
     assert "expected NUMBER+NUMBER" in found._repr_mimebundle_()["text/html"]
 
 
+@pytest.fixture
+def panel(run, runs, monkeypatch):
+    """The calibration panel, with a frame for one τ and one κ on the page."""
+    monkeypatch.setattr(calibration, "TAUS", TAUS[:1])
+    monkeypatch.setattr(calibration, "KAPPAS", KAPPAS[:1])
+    return calibration_panel(run, runs, "cpu", samples=5)
+
+
 # --- what remains without a kernel
 
 
-def test_mime_bundles_hold_the_view_what_was_drawn_and_a_line(run, runs, trained):
-    panel = calibration_panel(run, runs, "cpu", samples=5)
+def test_mime_bundles_hold_the_view_what_was_drawn_and_a_line(panel, trained):
     for found in (panel, attention_panel(*trained), window_panel(), tasks_panel()):
         bundle = found._repr_mimebundle_()
         assert bundle[VIEW]["model_id"] == found.model_id
@@ -190,11 +203,6 @@ def test_mime_bundles_hold_the_view_what_was_drawn_and_a_line(run, runs, trained
 
 
 # --- outputs in rows
-
-
-@pytest.fixture(scope="module")
-def product_run(runs):
-    return fit(experiment("multiplication", "vanilla", "smoke"), runs, "cpu", progress=False)
 
 
 def test_the_rows_panel_shows_what_the_model_writes(product_run, monkeypatch):
@@ -221,11 +229,6 @@ def test_the_rows_panel_refuses_what_it_cannot_write(product_run, trained):
         rows_panel(*trained, "1+2")
 
 
-@pytest.fixture
-def panel(run, runs):
-    return calibration_panel(run, runs, "cpu", samples=5)
-
-
 # --- the calibration panel
 
 
@@ -250,8 +253,10 @@ def test_algorithm_1_on_the_same_attention(panel):
     assert panel.asked()[0].algorithm1.directions_self == (0, 1) and panel.asked()[0].bias == "algorithm1"
 
 
-def test_the_page_has_a_frame_for_each_choice(panel):
-    data = json.loads(re.search(r"const frames = (.*);\n", panel.fragment())[1])
+def test_the_page_has_a_frame_for_each_choice(run, runs):
+    panel = calibration_panel(run, runs, "cpu", samples=5)
+    shown = panel._repr_mimebundle_()[PANEL_MIME]
+    data = json.loads(re.search(r"const frames = (.*);\n", shown)[1])
     assert [frame["name"] for frame in data["tau"]] == [f"{tau:g}" for tau in TAUS]
     assert [frame["name"] for frame in data["kappa"]] == [f"{kappa:g}" for kappa in KAPPAS]
     assert panel.tau.value == panel.run.experiment.tau, "the controls stay where they were"

@@ -13,6 +13,7 @@ from abcnb.model.configs import TrainingConfig
 from abcnb.rivals.lora import LoRAConfig, adapt, new_adapted
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
+from abcnb.study.runs import load_run
 from abcnb.tasks.task import get_task
 
 VANILLA = experiment("successor", "vanilla", "smoke")
@@ -58,10 +59,10 @@ def test_lines_by_hand_are_lines_too(parity_run):
     assert same(abcnb.retrain(e.data(), lines, e.model, e.training, e.seed, progress=False), parity_run.model())
 
 
-def test_adapt_trains_the_adapters_of_the_run_and_leaves_the_plain_model_as_it_was(tmp_path):
+def test_adapt_trains_the_adapters_of_the_run_and_leaves_the_plain_model_as_it_was(shared_runs):
     e = experiment("addition", "lora", "smoke")
-    run = fit(e, tmp_path, "cpu", progress=False)
-    base = fit(e.interpolation, tmp_path, "cpu", progress=False).model()
+    run = fit(e, shared_runs, "cpu", progress=False)
+    base = load_run(shared_runs / e.interpolation.digest).model()
     before = {name: value.clone() for name, value in base.state_dict().items()}
     adapted = adapt(e.data(), base, e.lora, e.training, e.seed, progress=False)
     assert same(adapted, run.model())

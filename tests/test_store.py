@@ -13,13 +13,14 @@ from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
 from abcnb.study.runs import load_run
 from abcnb.study.store import Store, commit_run, open_store
+from tests.conftest import copied
 
 WANTED = experiment("successor", "abc", "smoke")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    return fit(WANTED, tmp_path_factory.mktemp("runs"), "cpu", progress=False)
+def trained(tmp_path_factory, abc_run):
+    return copied(abc_run, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture

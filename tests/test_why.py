@@ -5,9 +5,8 @@ import torch
 from abcnb.lines.calibration import calibrate_attention, lines_of_heads
 from abcnb.lines.line import Line
 from abcnb.study import results, why
-from abcnb.study.fitting import fit
-from abcnb.study.methods import experiment
 from abcnb.tasks.task import get_task
+from tests.conftest import copied
 
 
 def test_each_choice_is_undone(abc_run):
@@ -37,8 +36,8 @@ def test_a_row_without_a_line():
     assert (opened[0, :2] == 0).all() and (opened[0, 2] == 0).sum() == 1
 
 
-def test_rows_come_one_variant_at_a_time_and_are_not_measured_again(tmp_path, monkeypatch):
-    run = fit(experiment("successor", "abc", "smoke"), tmp_path, "cpu", progress=False)
+def test_rows_come_one_variant_at_a_time_and_are_not_measured_again(abc_run, tmp_path, monkeypatch):
+    run = copied(abc_run, tmp_path)
     csv = tmp_path / "why.csv"
     monkeypatch.setattr(why, "TESTS", (("random", 3, 20),))
     why.measure(run, csv, only=["rule"])
