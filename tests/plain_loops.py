@@ -13,16 +13,7 @@ from statistics import fmean, pstdev
 CLOSED = float("-inf")
 
 
-def algorithm_1(
-    attention,
-    M,
-    N,
-    directions,
-    kappa,
-    statistic="mean",
-    pool="head",
-    threshold_on="centred",
-):
+def algorithm_1(attention, M, N, directions, kappa, statistic="mean", pool="head", threshold_on="centred"):
     """Bias of M × N for each head, from averaged attention of m × n, m ≤ M, n ≤ N.
 
     Args:

@@ -50,10 +50,7 @@ def little_room():
 
 @pytest.mark.parametrize(
     "write",
-    [
-        lambda name: name.write_text("9" * 20_000),
-        lambda name: save_file({"weights": torch.zeros(20_000)}, name),
-    ],
+    [lambda name: name.write_text("9" * 20_000), lambda name: save_file({"weights": torch.zeros(20_000)}, name)],
 )
 def test_a_file_that_finds_no_room_says_where(tmp_path, little_room, write):
     file = tmp_path / "weights"

@@ -23,8 +23,7 @@ def reduced(task, method, *more):
 
 
 @pytest.mark.parametrize(
-    "task, method",
-    [("addition", "abs-cpi"), ("successor", "abc"), ("parity", "abs"), ("n-by-1", "rope")],
+    "task, method", [("addition", "abs-cpi"), ("successor", "abc"), ("parity", "abs"), ("n-by-1", "rope")]
 )
 def test_it_trains_and_is_tested_at_the_width_of_sixty_digits(tmp_path, task, method):
     wanted = reduced(task, method, *["tau=0.02"] * (method == "abc"))

@@ -1,15 +1,7 @@
 import pytest
 import torch
 
-from abcnb.tasks.tokens import (
-    CHARACTERS,
-    END_ID,
-    PAD_ID,
-    PAPER_VOCABULARY,
-    START_ID,
-    decode,
-    encode,
-)
+from abcnb.tasks.tokens import CHARACTERS, END_ID, PAD_ID, PAPER_VOCABULARY, START_ID, decode, encode
 
 
 def test_paper_tokens_come_first():
