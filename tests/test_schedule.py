@@ -20,7 +20,7 @@ from abcnb.study.results import read
 from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
 from abcnb.study.sweep import read_sweep
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, copied
 from tests.inline import InlineEngine
 
 # Four runs: ABC waits for its Vanilla.
@@ -91,10 +91,11 @@ def sweep_here(folder):
 
 
 @pytest.fixture(scope="module")
-def serial(tmp_path_factory):
-    """The four runs one after the other, in this process."""
+def serial(tmp_path_factory, abc_run):
+    """The four runs one after the other, in this process; those of Successor are there."""
     folder = tmp_path_factory.mktemp("serial")
     (folder / "sweep.toml").write_text(FOUR)
+    copied(abc_run, folder / "runs")
     assert sweep_here(folder) == []
     table = measured(folder)
     assert len(table) == 4 * 2 * 2 and table["run"].nunique() == 4
