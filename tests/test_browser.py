@@ -6,6 +6,7 @@ from abcnb.model.decoding import write_outputs
 from abcnb.show import cleaning, reports, try_page
 from abcnb.study.runs import load_run
 from abcnb.tasks.tokens import decode
+from tests.conftest import copied
 from tests.lab import CHROMIUM, panel_notebook, serve, start_panel
 
 pytestmark = [
@@ -41,18 +42,24 @@ def open_page(browser):
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
+def runs(tmp_path_factory, addition_run):
+    """The runs that the small notebook shows, so that its kernels need not train them."""
+    return copied(addition_run, tmp_path_factory.mktemp("panel") / "runs").folder.parent
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory, runs):
     """The address of JupyterLab on the small notebook."""
-    with serve(tmp_path_factory.mktemp("lab")) as (address, _):
+    with serve(tmp_path_factory.mktemp("lab"), panel_notebook("smoke", runs)) as (address, _):
         yield address
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(tmp_path_factory, runs):
     """The page of the small notebook."""
     folder = tmp_path_factory.mktemp("report")
     cleaning.write(panel_notebook(), folder / "notebooks" / "05_panel.ipynb")
-    execution = reports.Execution("smoke", folder / "runs", folder / "reports", "cpu")
+    execution = reports.Execution("smoke", runs, folder / "reports", "cpu")
     assert reports.write_reports(execution, [], folder=folder / "notebooks") == []
     return execution.pages() / "05_panel.html"
 
