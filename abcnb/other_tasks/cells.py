@@ -1,9 +1,8 @@
 """Tasks that read a string and write rows of working, one or a few for each of its symbols.
 
-In most of them cells are rewritten for each symbol (`CellTask`): what a cell holds after it follows from the symbol,
-from what it held before, and from its neighbours. So a step needs four tokens at fixed offsets, `symbols[row]` and
-`cells[row-1, place-1]` to `[row-1, place+1]`; stacks and sorting by insertion can be written so, and brackets with a
-row for what is worked out now.
+In most of them a row of cells is rewritten for each symbol (`CellTask`): what a cell holds after it follows from the
+symbol, from what it held before, and from its neighbours. So a step needs four tokens at fixed offsets, `symbols[row]`
+and `cells[row-1, place-1]` to `[row-1, place+1]`; stacks, sorting by insertion and brackets can be written so.
 
 Worked example, sorting 4, 2, 3 (5 is an empty cell): `$423=` is answered by `455+245+234+&`.
 
@@ -11,7 +10,6 @@ Source of the five tasks: Delétang et al. (`chomsky`).
 """
 
 import random
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -70,7 +68,7 @@ class CellTask(StringInRows):
     def rewritten(self, symbol, left, here, right) -> torch.Tensor:
         """What the cells hold after a symbol, [batch, 1], by what each, its left and its right neighbour held before.
 
-        These, and what is returned, are [batch, cells of all rows in turn]; `EDGE` where there is no neighbour.
+        These, and what is returned, are [batch, cells of all rows]; `EDGE` where there is no neighbour.
         """
         raise TypeError(f"the task {self.name!r} does not define rewritten()")
 
@@ -117,37 +115,41 @@ class StackManipulation(CellTask):
         return torch.where(symbol == 2, torch.where(right == EDGE, self.empty, right), pushed)
 
 
-# Behind the digits; a product is in expressions alone, an unknown in equations alone.
-PLUS, MINUS, OPEN, CLOSE, UNKNOWN, EQUALS = range(MODULUS, MODULUS + 6)
-TIMES = UNKNOWN
-SUM, DIFFERENCE, PRODUCT, WHOLE = range(4)  # what is to be done with the next number; nothing
-# That, by what it was and by the symbol. A sign behind an operator turns it; of a product it turns the first factor.
-NEXT = [[*5 * [WHOLE], SUM, turned, SUM, WHOLE, PRODUCT] for turned in (DIFFERENCE, SUM, PRODUCT, DIFFERENCE)]
+PLUS, MINUS, OPEN, CLOSE, UNKNOWN, EQUALS = range(MODULUS, MODULUS + 6)  # behind the digits
 
 
-def expression(length: int, draw: random.Random, operators: Sequence[int]) -> list[int]:
+def expression(length: int, draw: random.Random) -> list[int]:
     """The symbols of a random expression with brackets."""
     if length < 5:
         digit = draw.randrange(MODULUS)
         return [[digit], [MINUS, digit], [OPEN, digit, CLOSE], [OPEN, MINUS, digit, CLOSE]][length - 1]
-    left, operator = draw.randrange(1, length - 3), draw.choice(operators)
-    both = expression(left, draw, operators), expression(length - left - 3, draw, operators)
-    return [OPEN, *both[0], operator, *both[1], CLOSE]
+    left, operator = draw.randrange(1, length - 3), draw.choice((PLUS, MINUS))
+    return [OPEN, *expression(left, draw), operator, *expression(length - left - 3, draw), CLOSE]
 
 
-class ExpressionTask(CellTask):
-    """A task on expressions with brackets."""
+class ModularArithmeticBrackets(CellTask):
+    """Sums and differences modulo 5 in brackets; 5 to 8 stand for +, −, ( and ).
 
-    inside: Sequence[int]  # symbols of expressions, drawn alike; a 4 stands for any digit
-    operators: tuple[int, ...] = (PLUS, MINUS)
-    first = (0, SUM)
+    A first row holds the sum so far, a second the sign of what comes next (0: +, 1: −, 2: no sign yet) and the signs
+    before the open brackets (11, 12; 13: none), innermost first. Behind an unknown (`SolveEquation`) the sign is 3 to 5
+    in place of 0 to 2 if that counts as positive, 6 to 8 if negative, and behind the equals sign 9 or 10.
+    """
+
+    name = "modular-arithmetic-brackets"
+    symbols, codes, empty = 9, 14, 13
+    inside = 9  # symbols of expressions
+    first = (0, 0)
     train_length = LONGEST
+    row_names = ("sums", "signs")
+    separators = "+*"
+
+    def widths_of(self, length):
+        return 1, 2 + (length + 3) // 4  # as many brackets may be open, and one more
 
     def drawn(self, count, length, generator):
         """Any symbols in any order, but that no bracket closes that is not open: cells say what comes of those, too."""
-        picked = integers(0, len(self.inside), (count, length), generator)
+        string = integers(MODULUS - 1, self.inside, (count, length), generator)
         digits = integers(0, MODULUS, (count, length), generator)
-        string = torch.tensor(self.inside, device=picked.device)[picked]
         string, depth = torch.where(string < MODULUS, digits, string), torch.zeros_like(string[:, 0])
         for symbol in string.unbind(1):
             symbol[(symbol == CLOSE) & (depth == 0)] = OPEN
@@ -156,88 +158,7 @@ class ExpressionTask(CellTask):
 
     def tested(self, count, length, generator):
         draw = random.Random(int(torch.randint(2**60, (), generator=generator)))
-        return torch.tensor([expression(length, draw, self.operators) for _ in range(count)])
-
-    def read(self, output):
-        rows = len(self.row_names)
-        return "".join(self.split_rows(output)[-rows:][:1])[:1]
-
-
-def combined(value: torch.Tensor, operator: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The sum, the difference or else the product of two numbers modulo 5."""
-    plus, minus = operator == SUM, operator == DIFFERENCE
-    return torch.where(plus, value + other, torch.where(minus, value - other, value * other)) % MODULUS
-
-
-class ModularArithmeticBrackets(ExpressionTask):
-    """Sums, differences and products modulo 5 in brackets; 5 to 9 stand for +, −, (, ) and ×.
-
-    A first row holds the value so far in the innermost open bracket, a second what is to be done with the next number
-    (0: add it, 1: subtract, 2: multiply, 3: nothing yet). Two more have both for each bracket around it, innermost
-    first (5: no bracket).
-    """
-
-    name = "modular-arithmetic-brackets"
-    symbols, empty = 10, 5
-    operators = (PLUS, MINUS, TIMES)
-    inside = (*3 * (MODULUS - 1, OPEN, CLOSE), *operators)  # each as often as in expressions
-    row_names = ("values", "operators", "numbers", "signs")
-    separators = "+*%>"
-
-    def widths_of(self, length):
-        brackets = 1 + (length + 3) // 4  # as many may be open, and one more
-        return 1, 1, brackets, brackets
-
-    def rewritten(self, symbol, left, here, right):
-        value, operator, numbers, signs = here.split((1, 1, *2 * [here.shape[1] // 2 - 1]), 1)
-        inner = torch.where(symbol < MODULUS, combined(value, operator, symbol), value)
-        inner = torch.where((symbol == MINUS) & (operator == PRODUCT), -value % MODULUS, inner)
-        closed = combined(numbers[:, :1], signs[:, :1], value)
-        inner = torch.where(symbol == OPEN, 0, torch.where(symbol == CLOSE, closed, inner))
-        after = torch.tensor(NEXT, device=here.device)[operator, symbol]
-        around = (self.moved(symbol, value, numbers), self.moved(symbol, operator.clamp(max=PRODUCT), signs))
-        return torch.cat([inner, after, *around], 1)
-
-    def moved(self, symbol: torch.Tensor, inner: torch.Tensor, around: torch.Tensor) -> torch.Tensor:
-        """What the cells of brackets hold, [batch, brackets], after one opens, that was `inner`, or closes."""
-        opened = torch.cat([inner, around[:, :-1]], 1)
-        closed = torch.cat([around[:, 1:], torch.full_like(inner, self.empty)], 1)
-        return torch.where(symbol == OPEN, opened, torch.where(symbol == CLOSE, closed, around))
-
-
-class SolveEquation(ExpressionTask):
-    """The digit that is written x (9) in an expression whose value stands behind an equals sign (10), modulo 5.
-
-    Sums and differences alone. A first row holds the sum so far, a second the sign of what comes next (0: +, 1: −, 2:
-    no sign yet) and the signs before the open brackets (11, 12; 13: none), innermost first. Behind the unknown the sign
-    is 3 to 5 in place of 0 to 2 if that counts as positive, 6 to 8 if negative, and behind the equals sign 9 or 10.
-    """
-
-    name = "solve-equation"
-    symbols, codes, empty = 11, 14, 13
-    inside = range(MODULUS - 1, UNKNOWN + 1)
-    shortest = 3
-    row_names = ("sums", "signs")
-    separators = "+*"
-
-    def widths_of(self, length):
-        return 1, 2 + (length + 3) // 4
-
-    def drawn(self, count, length, generator):
-        string = super().drawn(count, length, generator)
-        ended, value = integers(0, 2 * MODULUS, (2, count), generator)
-        end = torch.stack([torch.full_like(value, EQUALS), value % MODULUS], 1)
-        string[:, -2:] = torch.where(ended[:, None] % 2 == 0, string[:, -2:], end)
-        return string
-
-    def tested(self, count, length, generator):
-        inside = super().tested(count, length - 2, generator)
-        value = self.label(inside.flip(1))[:, :1]
-        # The first digit from a random place on, as theirs.
-        places = torch.randint(length - 2, (count, 1), generator=generator) + torch.arange(length - 2)
-        first = (inside.gather(1, places % (length - 2)) < MODULUS).long().argmax(1, keepdim=True)
-        asked = inside.scatter(1, places.gather(1, first) % (length - 2), UNKNOWN)
-        return torch.cat([asked, torch.full_like(value, EQUALS), value], 1)
+        return torch.tensor([expression(length, draw) for _ in range(count)])
 
     def rewritten(self, symbol, left, here, right):
         number, place = symbol < MODULUS, torch.arange(here.shape[1], device=here.device)
@@ -256,6 +177,33 @@ class SolveEquation(ExpressionTask):
         closed = torch.where(right == EDGE, self.empty, right)
         outer = torch.where(symbol == OPEN, opened, torch.where(symbol == CLOSE, closed, here))
         return torch.where(place == 0, total, torch.where(place == 1, sign, outer))
+
+    def read(self, output):
+        return "".join(self.split_rows(output)[-2:-1])[:1]
+
+
+class SolveEquation(ModularArithmeticBrackets):
+    """The digit that is written x (9) in an expression whose value stands behind an equals sign (10), modulo 5."""
+
+    name = "solve-equation"
+    symbols, inside = 11, 10
+    shortest = 3
+
+    def drawn(self, count, length, generator):
+        string = super().drawn(count, length, generator)
+        ended, value = integers(0, 2 * MODULUS, (2, count), generator)
+        end = torch.stack([torch.full_like(value, EQUALS), value % MODULUS], 1)
+        string[:, -2:] = torch.where(ended[:, None] % 2 == 0, string[:, -2:], end)
+        return string
+
+    def tested(self, count, length, generator):
+        inside = super().tested(count, length - 2, generator)
+        value = self.label(inside.flip(1))[:, :1]
+        # The first digit from a random place on, as theirs.
+        places = torch.randint(length - 2, (count, 1), generator=generator) + torch.arange(length - 2)
+        first = (inside.gather(1, places % (length - 2)) < MODULUS).long().argmax(1, keepdim=True)
+        asked = inside.scatter(1, places.gather(1, first) % (length - 2), UNKNOWN)
+        return torch.cat([asked, torch.full_like(value, EQUALS), value], 1)
 
 
 class ComputeSqrt(StringInRows):

@@ -1,8 +1,9 @@
 """The fifteen tasks of the benchmark of Delétang et al. 2023, each worked out from a bounded number of tokens a step.
 
-Tests are drawn as there. An automaton writes its running state, as the paper that this repository reproduces does with
-Parity, and its last state is the answer; stacks, brackets, equations, sorting, products and roots write rows of working
-(`cells`, `rows`); there a model answers at once. Reversal, duplication, odds first and sums are written as they are.
+Tests are drawn as there, but that expressions with brackets have no products. An automaton writes its running state, as
+the paper that this repository reproduces does with Parity, and its last state is the answer; stacks, brackets,
+equations, sorting, products and roots write rows of working (`cells`, `rows`); there a model answers at once. Reversal,
+duplication, odds first and sums are written as they are.
 
 Source: Delétang et al., Neural Networks and the Chomsky Hierarchy, ICLR 2023, appendix A.3, and their published code
 for what the text leaves open (the lengths of a sum's numbers) or has otherwise (cycle navigation's actions, which half

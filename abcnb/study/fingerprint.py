@@ -13,8 +13,8 @@ DECIDING = ("lines", "tasks", "model", "rivals", "other_tasks", "proof")  # room
 ALONE = ("pipeline.py", "study/together.py")
 # Earlier code that gives the same numbers for every method that is still there. Of 93686251e83d this holds for lines by
 # hand; its plain models, and so the development rows of `abc` with another tau, differ by rounding. Of 7ab44aeccaa2 it
-# does not hold for equations, of which it has no rows, up to 3c18f03bb97f not for expressions in brackets, of which no
-# rows are left, and up to 77d7abe268a2 not for position coupling of an operator in one stream, of which there are some.
+# does not hold for expressions in brackets, of which it has no rows, and up to 77d7abe268a2 not for position coupling
+# of an operator in one stream, of which development rows are left.
 EQUAL = {
     "aefe30ffad85", "93686251e83d", "bf430fc15655", "fa0c13312a8b", "2af28773a10b", "efbae45cb772",
     "a65a6e3c954b", "dc12fc88b193", "3503182ebca4", "aadba598ab1b", "43719872a285", "81a840aba424",

@@ -29,6 +29,7 @@ IN_RANGES = {
     "huang-parity": (100, 82.95, 62.06),
     "huang-addition": (99.74, 26.78, 0),
 }
+VARIANT = "modular-arithmetic-brackets"  # without products, which theirs has: not counted
 SHOWN = 3  # lines of each task to its input that move with the step
 
 
@@ -107,7 +108,7 @@ def page(reports: Path) -> str:
         results.read(reports / "results" / name) for name in ("other-tasks.csv", "other-tasks-lines.csv")
     )
     benchmark = [task.name for task in CHOMSKY]
-    long = scores.query("method == 'abc' and length in @SCORED and task in @benchmark")
+    long = scores.query("method == 'abc' and length in @SCORED and task in @benchmark and task != @VARIANT")
     first, last = (
         tried.assign(exact=views.exact_match).groupby(["task", "seed"])["exact"].mean().groupby("task").min()
         >= SOLVED
@@ -117,7 +118,8 @@ def page(reports: Path) -> str:
     made = f"Preset `laptop`, seeds {ranges(set(scores['seed']))}, at most {most:,} samples per length, on {hardware}."
     solved = (
         f"Of the benchmark's fifteen tasks {last.sum()} are solved on every seed by its bar of {SOLVED}%, "
-        f"{first.sum()} of them without longer training of the plain model."
+        f"{first.sum()} of them without longer training of the plain model; `{VARIANT}`, here without products, is not "
+        "counted."
     )
     further = [name for name in FURTHER if name not in (*benchmark, *IN_RANGES)]
     tables = [table(scores, found, benchmark), in_ranges(scores, found), table(scores, found, further)]
