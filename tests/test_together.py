@@ -149,3 +149,12 @@ def test_what_cannot_go_together_is_left(tmp_path, capsys, monkeypatch):
 
 def _fail():
     raise RuntimeError("no room")
+
+
+def test_where_one_is_busy_what_the_others_have_stays(tmp_path, monkeypatch):
+    wanted = seeds_of("successor", "vanilla")
+    fit_together(wanted, tmp_path, "cpu", progress=False)
+    monkeypatch.setattr(fitting, "is_current", lambda code: False)
+    with FileLock(tmp_path / f".{wanted[1].digest}.lock"):
+        fit_together(wanted, tmp_path, "cpu", progress=False, fresh=True)
+    assert is_finished(tmp_path / wanted[0].digest)
