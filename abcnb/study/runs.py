@@ -129,11 +129,12 @@ class Run:
     def biases(self) -> Biases:
         """The biases the model was trained with."""
         e = self.experiment
-        found = written_biases(e)
         if e.bias in FOUND:
             kind = MatrixLines if e.algorithm1 else LineBias
             files = LINE_FILES[:1] if e.in_one_stream else LINE_FILES
             found = Biases(*((kind.load(self.folder / file),) for file in files))
+        else:
+            found = written_biases(e)
         return in_first_layer(found, e.model.decoder_layers) if e.look_once else found
 
     def calibration(self) -> Calibration:
