@@ -67,7 +67,7 @@ Text = Annotated[str, Argument(help="An input in the task's own form, e.g. 99+1 
 Preset = Annotated[str, Option(help="; ".join(f"{name}: {text}" for name, text in PRESETS.items()))]
 Seed = Annotated[int, Option(help="Of initialization and batches.")]
 Settings = Annotated[list[str] | None, Option("--set", help="KEY=VALUE, e.g. training.steps=200; repeatable.")]
-Fresh = Annotated[bool, Option("--fresh", help="Train and measure again what other code than this did.")]
+Fresh = Annotated[bool, Option("--fresh", help="Retrain and remeasure what was made by other code.")]
 
 
 def _end(failures: list[str]) -> None:
@@ -174,8 +174,8 @@ def evaluate_command(
     samples: Samples = 10_000,
     test_set: Annotated[str, Option(help=", ".join(TEST_SETS))] = "random",
     as_json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
-    by_kind: Annotated[bool, Option("--by-kind", help="Each kind of hard cases, or of padding.")] = False,
-    by_step: Annotated[bool, Option("--by-step", help="Which output steps are wrong, from 0.")] = False,
+    by_kind: Annotated[bool, Option("--by-kind", help="Score each kind of hard case or padding alone.")] = False,
+    by_step: Annotated[bool, Option("--by-step", help="Count wrong samples at each output step, from 0.")] = False,
     fresh: Fresh = False,
     device: Device = "auto",
     runs: Runs = RUNS,
@@ -294,7 +294,7 @@ def sweep_command(
     engine: Annotated[str, Option(help="local: processes of this machine; ray: a cluster.")] = "local",
     workers: Annotated[int, Option(min=0, help="Runs at a time; 0: 2, or all of a cluster.")] = 0,
     address: Annotated[str, Option(help="Of a Ray cluster, or auto; empty starts one here.")] = "",
-    gpu_share: Annotated[float, Option(min=0, max=1, help="Of a card, for each run of a cluster.")] = 0.0,
+    gpu_share: Annotated[float, Option(min=0, max=1, help="Share of a GPU for each run on a cluster.")] = 0.0,
     together: Annotated[int, Option(min=0, help="Seeds trained as one batched model, at most; for a GPU.")] = 0,
     missing: Annotated[bool, Option("--missing", help="Skip what has all its rows in the CSV.")] = False,
     fresh: Fresh = False,
@@ -302,7 +302,7 @@ def sweep_command(
     runs: Runs = RUNS,
     reports: Reports = COMMITTED,
 ):
-    """Train and evaluate all that a file names; results land in the CSV, in results/ of reports, as they come."""
+    """Run the experiments that a TOML file lists; scores go into a CSV in the results folder as they come in."""
     sweep = read_sweep(spec)
     if engine != "ray":
         pick_device(device)
@@ -349,8 +349,8 @@ def why_command(
 @app.command("certify")
 def certify_command(
     names: RunNames,
-    pruned: Annotated[bool, Option("--prune", help="First cut the heads that it does not need.")] = False,
-    record: Annotated[bool, Option("--record", help="Into results/certificates.csv of reports.")] = False,
+    pruned: Annotated[bool, Option("--prune", help="First prune the heads that a model does not need.")] = False,
+    record: Annotated[bool, Option("--record", help="Add the outcome to results/certificates.csv.")] = False,
     runs: Runs = RUNS,
     reports: Reports = COMMITTED,
 ):
@@ -371,7 +371,7 @@ def table_command(
     readme: Annotated[Path, Option(help="Gets the short table, between its marks.")] = Path("README.md"),
     reports: Reports = COMMITTED,
 ):
-    """Write the tables of the committed results and of all configurations into README, tables.md and methods.md."""
+    """Write the generated tables of README and of tables, methods, other_tasks and right_at_every_length.md."""
     table = results.read(reports / "results" / "accuracy.csv")
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
@@ -402,13 +402,13 @@ def reports_command(
     numbers: Annotated[str, Option("--notebooks", help="Which, by number, e.g. 04 05; else all.")] = "",
     fresh: Annotated[bool, Option("--fresh", help="Execute again, with nothing that is committed.")] = False,
     live: Annotated[bool, Option("--live", help="Train live where notebooks can (some 20 minutes).")] = False,
-    write_back: Annotated[bool, Option("--write-back", help="Into the committed files too.")] = False,
+    write_back: Annotated[bool, Option("--write-back", help="Update the committed notebooks too.")] = False,
     clean: Annotated[bool, Option("--clean", help="Only clean and check them; execute nothing.")] = False,
     device: Device = "auto",
     runs: Runs = RUNS,
     reports: Annotated[Path, Option(help="Folder for html/ and executed/.")] = Path("reports"),
 ):
-    """Execute what is not current, in order, and write it as HTML pages."""
+    """Execute the notebooks that are not current, two at a time, and write the HTML pages."""
     if clean and (numbers or fresh or live or write_back):
         raise ValueError("expected --clean alone: it takes all notebooks and executes nothing")
     from abcnb.show.cleaning import clean_all

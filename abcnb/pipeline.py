@@ -40,12 +40,12 @@ CALIBRATION_SAMPLES, CALIBRATION_BATCHES = 4096, 64  # several batches of each s
 
 
 def plain_model(data: TrainingData) -> ModelConfig:
-    """The model that `interpolate` trains where none is asked for."""
+    """The configuration of the model that `interpolate` trains by default."""
     return replace(PLAIN, architecture="decoder-only") if data.one_stream else PLAIN
 
 
 def model_with_lines(data: TrainingData) -> ModelConfig:
-    """The model that `retrain` trains where none is asked for."""
+    """The configuration of the model that `retrain` trains by default."""
     position = "kinds" if data.one_stream and len(data.stream.kinds) > 1 else "none"
     return replace(plain_model(data), position=position, heads=HEADS_WITH_LINES)
 
@@ -97,7 +97,7 @@ def check_data(data: TrainingData, model: Transformer | None = None) -> None:
 
 
 def trained(model: Transformer, data: TrainingData, training: TrainingConfig, seed: int, **watch) -> Transformer:
-    """Train a new model on `data.device`; `watch` as of `training.train`."""
+    """Train a new model on `data.device`; `watch` as in `training.train`."""
     check_training(model.config, model.head.out_features, training.batch_size, data.stream.rows, data.device)
     model = model.to(data.device)
     model.trained_on = data.described
@@ -119,7 +119,7 @@ def interpolate(
         model: sizes and positions; `plain_model(data)` when None.
         training: steps, batch size, learning rate.
         seed: of initialization, batches and dropout.
-        **watch: `progress`, `label`, `on_validation`, `on_step`, `folder`, `owner`, as of `training.train`.
+        **watch: `progress`, `label`, `on_validation`, `on_step`, `folder`, `owner`, as in `training.train`.
 
     Raises:
         ValueError: a model that cannot learn the task or does not fit into memory, or a loss that is not finite.
@@ -161,7 +161,7 @@ def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: in
 
 
 def biases_of(lines: Calibration | Biases, data: TrainingData, heads: int) -> Biases:
-    """The biases of lines that were found or written; what is neither, or of other data, is refused."""
+    """The biases of found or written lines; anything else, and found lines of other data, are refused."""
     if isinstance(lines, Biases):
         return lines
     if not isinstance(lines, Calibration):
@@ -189,7 +189,7 @@ def retrain(
         model: sizes and positions; `model_with_lines(data)` when None.
         training: steps, batch size, learning rate; outputs in rows take 2,500 steps.
         look_once: lines in the first layer alone (`in_first_layer`), for a certificate with few windows.
-        seed, **watch: as of `interpolate`.
+        seed, **watch: as in `interpolate`.
 
     Raises:
         ValueError: no lines, or lines to tokens that the data do not have.

@@ -834,7 +834,7 @@ def test_certify_prunes_records_and_goes_on_after_a_refusal(tmp_path):
     shown = certificates.table(rows).set_index("method")
     right = {"abs": "1 of 1", "abs pruned": "1 of 1", "abc": "0 of 1"}
     assert shown["right at every length"].to_dict() == right
-    assert shown["others"]["abc"] == "refused: 0"
+    assert shown["not proved"]["abc"] == "refused: 0"
 
 
 def test_a_machine_that_never_settles_is_refused():

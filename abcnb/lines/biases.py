@@ -3,7 +3,7 @@
 A bias is a callable `bias(rows, columns) -> [heads, rows, columns]`, added to the attention scores before the softmax.
 `rows` are numbers of the decoder's tokens, [rows]: the steps of an encoder-decoder, the tokens of one causal sequence.
 `columns` are `coordinates.Columns`, of the source for cross-attention and of the decoder for self-attention. Columns
-above the diagonal of self-attention are closed by the model for every method. Biases made of lines are in `lines`,
+above the diagonal of self-attention are closed by the model for every method. Biases made of lines are in `line`,
 those of distances in `rivals.distances`.
 """
 

@@ -3,7 +3,7 @@
     1. The attention of a plain model, averaged over its own training samples of each shape, every layer and head by
        itself; a shape that is drawn often counts no more than another.
     2. The share of a line: the attention on its cells, divided by the number of steps of its kind.
-    3. In each head the line with the largest share, if it is more than τ; its cells are set to zero; and again.
+    3. In each head, take the line with the largest share, if that exceeds τ; set its cells to zero; repeat.
     4. The lines of all heads of all layers, each once, with its largest share.
     5. Dealt to the heads of a new model, strongest first, one line to a head, the same in every layer.
 
@@ -116,7 +116,8 @@ def calibrate_attention(
     `pick` says how the lines of one head are picked, in place of step 3.
 
     Raises:
-        ValueError: no attention, weights that are not finite, τ that is not between 0 and 1, or no line above it.
+        ValueError: no attention, weights that are not finite, τ that is not between 0 and 1, no line above it, or
+            shapes of different segments.
     """
     best: dict[Line, Found] = {}
     for found in lines_of_heads(attention, tau, pick):
@@ -138,7 +139,7 @@ def calibrate_attention(
 def lines_of_heads(
     attention: list[AveragedAttention], tau: float = TAU, pick: "Pick | None" = None
 ) -> list[Found]:
-    """The lines of every head of every layer by itself, as of `calibrate_attention`; there may be none."""
+    """The lines of every head of every layer by itself, as in `calibrate_attention`; there may be none."""
     if not attention:
         raise ValueError("expected averaged attention of at least one shape, got none")
     if not isinstance(tau, (int, float)) or not 0 < tau < 1:
@@ -164,7 +165,7 @@ class Sought:
     Attributes:
         lines: the candidates, simplest first.
         cells: for each shape the cells of each candidate in the flattened matrix, [candidates, steps]; the number of
-            cells, one too many, where it has none.
+            cells, one past the last index, where it has none.
         steps: of the kind, in all shapes.
     """
 

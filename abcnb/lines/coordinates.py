@@ -44,7 +44,7 @@ class Segment:
         counters: the counter of the step, `row` or `place`, that each coordinate corresponds to in the task: what
             lines by hand and coupled positions are told.
         outside: of a reach of 1, the tokens at −1 and past the end, where they are not the neighbours by stride.
-        ends: whether it is known where it ends, while it is written too, so that lines may count from there.
+        ends: whether its end is known even while it is being written, so that lines may count from there.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Stream:
         return segment.start >= self.prompt
 
     def is_crossed(self, name: str) -> bool:
-        """Whether cross-attention sees the tokens of the segment of that name; errors as of `segment`."""
+        """Whether cross-attention sees the tokens of the segment of that name; errors as in `segment`."""
         return self.segment(name).start < self.source
 
     @property

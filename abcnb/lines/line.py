@@ -90,7 +90,7 @@ class SavedLines:
 
     @classmethod
     def of_dict(cls, content: dict) -> Self:
-        """What `as_dict` returned, or JSON made of it, again."""
+        """Rebuild the lines from what `as_dict` returned, or from JSON made of it."""
         lines = [
             {name: tuple(part) if isinstance(part, list) else part for name, part in dict(line).items()}
             for line in content["lines"]
@@ -153,7 +153,7 @@ class LineBias(SavedLines):
         return max(map(len, self._groups.values()), default=1)
 
     def open_tokens(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
-        """The columns that rows of the attention matrix open, [heads, rows, most lines]; −1 fills up.
+        """The columns that rows of the attention matrix open, [heads, rows, most lines], padded with −1.
 
         No column is listed twice, none lies in the future, and no row is without one.
 
@@ -273,7 +273,7 @@ def by_hand(stream: Stream, heads: int, offsets: dict[str, tuple[tuple[str, tupl
 def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Biases:
     """The paper's ABS: the windows of both attentions, the same for all heads and layers.
 
-    In cross-attention a step sees the place that it writes, in every operand, and w places beside it; in self-attention
+    In cross-attention a step sees its own place in every operand that has places, and w beside it; in self-attention
     its own input and w inputs before it. The w places are those already processed (`sides="past"`, as in the authors'
     code) or w on either side (`both`, as in the paper's text). The stream is of any shape of the task.
 

@@ -45,7 +45,7 @@ class Checkpoint:
         write_atomically(self.file, lambda name: save_file(tensors, name, metadata))
 
     def resume(self, steps: int, validate_every: int) -> Progress:
-        """Take model, optimizer and generators to where the file has them; the start where there is no file.
+        """Restore model, optimizer and generators from the file; where there is none, training begins at step 0.
 
         The training has so many steps, and validates after the last as well.
 

@@ -129,7 +129,7 @@ def count_errors(model: Transformer, task: Task, operands: Operands, form: str) 
 
 
 def evaluate(model: Transformer, task: Task, form: str, *test: int | str, **named: int | str) -> Score:
-    """Exact match on a seeded test set of one length, over all its kinds; arguments as of `evaluate_kinds`."""
+    """Exact match on a seeded test set of one length, over all its kinds; arguments as in `evaluate_kinds`."""
     scores = evaluate_kinds(model, task, form, *test, **named)
     counts = zip(*((s.samples, s.correct, s.wrong_digits, s.digits) for s in scores.values()), strict=True)
     worst, lowest = min(scores.items(), key=lambda kind: kind[1].exact_match)
@@ -183,7 +183,7 @@ def test_inputs(task: Task, length: int, samples: int, test_set: str, least_widt
 
 
 def wrong_by_step(model: Transformer, task: Task, form: str, *test: int | str) -> torch.Tensor:
-    """How many samples each output step is wrong in, [steps], teacher-forced; `test` as of `test_inputs`."""
+    """How many samples each output step is wrong in, [steps], teacher-forced; `test` as in `test_inputs`."""
     total = torch.zeros(0, dtype=torch.long)
     for operands in test_inputs(task, *test).values():
         for wrong in is_wrong(model, task, operands, form):  # kinds may differ in their steps

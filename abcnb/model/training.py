@@ -30,7 +30,7 @@ PER_FLOAT, PER_WEIGHT = 4, 16
 
 
 def parameters(config: ModelConfig, vocabulary: int) -> int:
-    """Weights of a model's layers, embedding and head, without norms, biases and positions."""
+    """The number of weights in a model's layers, embedding and head, without norms, biases and positions."""
     attention, feed_forward = 4 * config.d_model**2, 2 * config.d_model * config.d_ff
     attentions = 1 if config.architecture == "decoder-only" else 2
     decoder = config.decoder_layers * (attentions * attention + feed_forward)

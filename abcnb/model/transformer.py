@@ -133,7 +133,7 @@ class Transformer(nn.Module):
     def memory(
         self, source: torch.Tensor, columns: Columns, draw: int | torch.Tensor = 0, keyed: bool = True
     ) -> Memory:
-        """What is read of source columns, nothing in a decoder-only model; `keyed` as of `Attention.keys_values`."""
+        """What is read of source columns, nothing in a decoder-only model; `keyed` as in `Attention.keys_values`."""
         if not self.crossing:
             return Memory([None] * len(self.decoder), None)
         x, angles = self.embed(source, columns, draw), self.positions.angles(columns)

@@ -312,7 +312,7 @@ def windows_of(arrangement: Arrangement, most: int | None = None) -> Windows:
     """Every window of an arrangement: the digit at each of its tokens and, of the output, at the place that it writes.
 
     Raises:
-        TooManyWindows: as of `check_count`.
+        TooManyWindows: as in `check_count`.
     """
     tokens, number = {*arrangement.node.tokens, arrangement.right}, arrangement.number
     machine, (*before, after), ways, names = number.machine, arrangement.skipped, ways_of(number), number.names

@@ -91,7 +91,7 @@ def adapt(
 ) -> Transformer:
     """A new model: a trained one, which stays as it is, frozen, with adapters that are trained on its queries and keys.
 
-    `training`, `seed` and `watch` are as of `pipeline.interpolate`.
+    `training`, `seed` and `watch` are as in `pipeline.interpolate`.
 
     Raises:
         ValueError: data of another task than the model's, a model that has adapters, or one whose heads have one line

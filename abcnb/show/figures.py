@@ -62,7 +62,7 @@ def accuracy_by_length(
     """Percent exact match against length, one line per method.
 
     What is of one seed says so, in the title or the legend. `styles`: all methods of a set of figures, so that each
-    looks the same in all of them, or None for the table's; all else is as of `draw_accuracy`.
+    looks the same in all of them, or None for the table's; all else is as in `draw_accuracy`.
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
     draw_accuracy(axis, table, train_length, style.nested_styles(styles or table["method"]))
@@ -168,7 +168,7 @@ def number_lengths(table: pd.DataFrame, title: str) -> Figure:
 
 
 def _draw_percents(axis: Axes, table: pd.DataFrame, **options) -> None:
-    """The cells of a table of percents, written out; options as of `seaborn.heatmap`."""
+    """The cells of a table of percents, written out; options as in `seaborn.heatmap`."""
     sns.heatmap(
         table, vmin=0, vmax=100, cmap=style.COLOURMAP, linewidths=1, ax=axis, annot=True, fmt=".4g", **options
     )
@@ -310,7 +310,7 @@ def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
 def _draw_map(
     axis: Axes, values: np.ndarray, rows: Mapping[int, object], columns: Mapping[int, object], **options
 ) -> QuadMesh:
-    """A heat map with labels at some rows and columns; options as of `pcolormesh`. What is not finite is left out.
+    """A heat map with labels at some rows and columns; options as in `pcolormesh`. What is not finite is left out.
 
     Not seaborn's, which draws the whole figure anew for each map.
     """
@@ -388,7 +388,7 @@ def bias_maps(
 ) -> Figure:
     """Attention biases, one panel per head: closed cells grey, open ones coloured by their bias.
 
-    `bias`: [heads, rows, columns], −inf where closed; `source` and `columns_are` as of `attention_maps`.
+    `bias`: [heads, rows, columns], −inf where closed; `source` and `columns_are` as in `attention_maps`.
     """
     _, rows, columns = bias.shape
     low = bias[bias.isfinite()].amin().item()

@@ -168,7 +168,7 @@ def write_reports(
     """Execute the notebooks that are not current, and write their pages and the index; returns a line per failure.
 
     Args:
-        wanted: notebooks by number or name, as of `find`; all where none is named.
+        wanted: notebooks by number or name, as in `find`; all where none is named.
         write_back: put the outputs, cleaned, into the committed notebooks; of another preset, this is a ValueError.
     """
     if write_back and execution.preset != COMMITTED_PRESET:

@@ -40,7 +40,7 @@ class WrongOutputs:
 def wrong_outputs(
     model: Transformer, data: TrainingData, length: int, samples: int = 500, test_set: str = "random"
 ) -> WrongOutputs:
-    """The first few wrong outputs of a test at one length, written greedily; the rest as of `abcnb.evaluate`."""
+    """The first few wrong outputs of a test at one length, written greedily; the rest as in `abcnb.evaluate`."""
     check_data(data, model)
     task, form = data.task, data.form
     rows, wrong, total = [], 0, 0

@@ -98,7 +98,7 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
             | {"right at every length": f"{len(right)} of {len(group)}", "lines": _range(right["lines"])}
             | {"windows": _range(right["windows"]), "seconds": _range(right["seconds"].round().astype(int))}
             | {"least margin": f"{right['margin'].min():.2f}" if len(right) else "–"}
-            | {"others": "; ".join(f"{kind}: {ranges(set(of))}" for kind, of in others) or "–"}
+            | {"not proved": "; ".join(f"{kind}: {ranges(set(of))}" for kind, of in others) or "–"}
         )
     return pd.DataFrame(shown)
 

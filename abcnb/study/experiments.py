@@ -53,7 +53,7 @@ class Experiment:
     Attributes:
         method, preset: labels; the rest decides.
         base: of the digits; 0 is the task's own.
-        form, width, terms, shapes, train_numbers: what it is trained on, as of `TrainingData`.
+        form, width, terms, shapes, train_numbers: what it is trained on, as in `TrainingData`.
         bias: `none`, `own-token` (in the first layer every token sees itself alone), `alibi` (self-attention),
             `alibi-cross`, `alibi-places` (both, source columns counted from the left, and by place), `window` (the
             paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS), `calibrated` (ABC), `columns` (ABC by the

@@ -14,7 +14,7 @@ import pandas as pd
 from abcnb.other_tasks.chomsky import CHOMSKY
 from abcnb.other_tasks.huang import RANGE
 from abcnb.study import results, views
-from abcnb.study.tables import markdown, ranges
+from abcnb.study.tables import hardware_of, markdown, ranges
 from abcnb.study.trial import FACTORS
 from abcnb.tasks.strings import LONGEST
 from abcnb.tasks.task import FURTHER, Task
@@ -58,7 +58,8 @@ def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str], at: S
     rows = []
     for name in names:
         mine = last_attempts(scores[scores["task"] == name]).assign(exact=views.exact_match)
-        row = {"task": name, "seeds": mine["seed"][mine["method"] == "abc"].nunique()}
+        seeds = mine["seed"][mine["method"] == "abc"].unique()
+        mine, row = mine[mine["seed"].isin(seeds)], {"task": name, "seeds": len(seeds)}
         for method in ("vanilla", "abc"):
             of_method = mine[mine["method"] == method]
             cells = [views.cell(of_method["exact"][of_method["length"] == n], None) for n in at or lengths()]
@@ -84,7 +85,10 @@ def _training(mine: pd.DataFrame) -> dict[str, str]:
         return {"plain steps": "not run", "minutes": "not run"}
     minutes = mine.groupby("method")["train_seconds"].min().sum() / 60
     steps = mine[mine["method"] == "vanilla"].groupby("train_steps")["seed"].unique()
-    some = [f"{n:,}" + f" (seed {ranges(set(seeds))})" * (len(steps) > 1) for n, seeds in steps.items()]
+    some = [
+        f"{n:,}" + f" (seed{'s' * (len(seeds) > 1)} {ranges(set(seeds))})" * (len(steps) > 1)
+        for n, seeds in steps.items()
+    ]
     return {"plain steps": ", ".join(some), "minutes": f"{minutes:.1f}"}
 
 
@@ -114,8 +118,9 @@ def page(reports: Path) -> str:
         >= SOLVED
         for tried in (long[long["settings"] == ""], last_attempts(long))
     )
-    hardware, most = " or ".join(sorted(set(scores["hardware"]))), scores["samples"].max()
-    made = f"Preset `laptop`, seeds {ranges(set(scores['seed']))}, at most {most:,} samples per length, on {hardware}."
+    most = scores["samples"].max()
+    seeds, hardware = ranges(set(scores["seed"])), hardware_of(scores)
+    made = f"Preset `laptop`, seeds {seeds}, at most {most:,} samples per length, on {hardware}."
     solved = (
         f"Of the benchmark's fifteen tasks {last.sum()} are solved on every seed by its bar of {SOLVED}%, "
         f"{first.sum()} of them without longer training of the plain model; `{VARIANT}`, here without products, is not "

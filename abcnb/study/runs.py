@@ -159,7 +159,7 @@ class Run:
         return found
 
     def model(self, device: str | torch.device = "cpu") -> Transformer:
-        """The trained model, in evaluation mode, on a device or the one of a name, as of `pick_device`."""
+        """The trained model, in evaluation mode, on a device or the one of a name, as in `pick_device`."""
         model = new_model(self.experiment, self.biases())
         weights = load_file(self.folder / WEIGHTS)
         model.load_state_dict(weights)
@@ -172,7 +172,7 @@ class Run:
         return model.to(pick_device(str(device))).eval()
 
     def predict(self, text: str, device: str = "auto") -> Prediction:
-        """Decode one input in the task's own form greedily, as of `abcnb.predict`."""
+        """Decode one input in the task's own form greedily, as in `abcnb.predict`."""
         e, model = self.experiment, self.model(device)
         task = e.get_task()
         batch = task.batch(task.widened(task.parse(str(text)), e.train_width), e.form)
@@ -192,7 +192,7 @@ class Run:
         device: str | torch.device = "cpu",
         fresh: bool = False,
     ) -> Score:
-        """Exact match, as of `abcnb.evaluate`, remembered in the folder; `fresh` measures again what other code did."""
+        """Exact match, as in `abcnb.evaluate`, remembered in the folder; `fresh` measures again what other code did."""
         known = self.known_score(length, samples, test_set)
         content, code = self.metrics["content"], joint(self.code, fingerprint())
         if known and (not fresh or known.code == code or is_current(known.code)):

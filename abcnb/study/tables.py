@@ -86,10 +86,10 @@ def overview(table: pd.DataFrame, certificates: pd.DataFrame) -> str:
     text = (
         f"Percent exact match over the whole output at {LENGTHS[-1]} digits ({LENGTHS[-1]} × {LENGTHS[-1]}, as many "
         f"terms; lists {LONGEST['nested']} deep), of at most {table['samples'].max():,} samples, on "
-        f"{_hardware(table)}, presets `laptop` and `decoder-only` (one stream); the seeds' mean (their number), and "
-        "the worst where it differs. "
-        "A rival with * has other settings than its own. Hard: long carries and the like. Proved: seeds right at "
-        "every length, whole or pruned. One look: lines in the first layer alone."
+        f"{hardware_of(table)}, presets `laptop` and `decoder-only` (one stream); the mean over seeds (how many), "
+        "and the worst seed where it differs. * marks rivals with non-default settings. Hard: long carries and the "
+        "like. Proved: of the seeds tried, those right at every length, whole or pruned. One look: lines in the "
+        "first layer alone."
     )
     return f"{_with_note(text, table)}\n\n{markdown(pd.DataFrame(rows))}"
 
@@ -218,13 +218,14 @@ def made_with(group: pd.DataFrame) -> str:
     beside = "; published numbers in parentheses" if _is_of_the_papers_models(group) else ""
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {ranges(set(group['seed']))}, at most "
-        f"{group['samples'].max():,} samples per length, on {_hardware(group)}. "
+        f"{group['samples'].max():,} samples per length, on {hardware_of(group)}. "
         f"Percent exact match over the whole output{beside}."
     )
     return _with_note(text, group)
 
 
-def _hardware(rows: pd.DataFrame) -> str:
+def hardware_of(rows: pd.DataFrame) -> str:
+    """On what rows were measured, in words."""
     names, thread = rows["hardware"], ", 1 thread(s)"
     alike = names.str.endswith(thread).all()
     told = " or ".join(sorted(set(names.str.removesuffix(thread) if alike else names)))

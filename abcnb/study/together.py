@@ -142,7 +142,7 @@ def train_together(
     Their seconds are shares of the time that all took.
 
     Raises:
-        ValueError: as of `training.train`, or checkpoints of different steps.
+        ValueError: as in `training.train`, or checkpoints of different steps.
     """
     device, everyone = models[0].device, range(len(models))
     generators = [torch.Generator(device=device).manual_seed(seed) for seed in seeds]

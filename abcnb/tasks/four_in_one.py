@@ -28,7 +28,7 @@ SIGNS = {"successor": ">", "addition": "+", "parity": "%", "n-by-1": "*"}
 class FourInOne(OfTwo):
     """Successor, Addition, Parity and N×1 in base 10, told apart by a token.
 
-    Operands are the two numbers, the second 0 where the task has one, and [batch, 1] the number of the task in `parts`.
+    Operands are two numbers, the second 0 if the task has only one, and, [batch, 1], the task's number in `parts`.
     """
 
     name = "four-in-one"
@@ -63,7 +63,7 @@ class FourInOne(OfTwo):
         return {f"{name}, {kind}": self.of(name, found) for name in cases for kind, found in cases[name].items()}
 
     def joined(self, part: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Operands:
-        """Samples of two numbers, digits [batch, width], of which their tasks, of numbers [batch, 1], take a part."""
+        """Samples of tasks `part`, [batch, 1], on two numbers, [batch, width], reduced to what each task uses."""
         is_units = torch.arange(b.shape[1], device=b.device) == 0
         takes_b = (part == self.parts.index("addition")) | ((part == self.parts.index("n-by-1")) & is_units)
         return torch.where(part == self.parts.index("parity"), a % 2, a), b * takes_b, part

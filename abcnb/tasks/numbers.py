@@ -6,7 +6,7 @@ and the test sets of up to six digits. It has no number of one digit (base 10), 
 that were trained on.
 
     uniform   drawn evenly from the training numbers (the paper: under 5% have seven digits, 86% have six)
-    even      lengths drawn evenly over one to six digits (bits for Parity), then a number of that length
+    even      lengths drawn evenly over one to six digits (Parity: 1 to 20 bits), then a number of that length
     bucketed  as `even`, but all samples of a batch have operands of the same lengths, and are padded to one digit more
               than the longest of them instead of to the width: inputs of several widths
     long      as `even`, but over lengths of one to twelve digits: for `lora-long`, no other frozen method has them
@@ -83,7 +83,7 @@ class Sampler:
         self.numbers = numbers[: sum(counts)].to(device)
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
-        """`batch` operands as digits, units first, each [batch, width]."""
+        """`batch` operands as digits, units first, each [batch, digits], with at most `width` digits."""
         drawn = self.task.operands - self.task.second_is_digit
         numbers = [self._numbers(batch, generator) for _ in range(drawn)]
         width = self.width

@@ -83,7 +83,7 @@ class RowTask(Task):
         self.train_length = type(self).train_length or min(TRAIN_LENGTH, self.train_length)
 
     def shape_of_length(self, length: int, terms: int = 0) -> tuple[int, ...]:
-        """The shape of a test of a length: length × length digits, or `terms`, if not as many, of as many digits."""
+        """The shape of a test: length × length digits, or `terms` numbers (0: `length`) of `length` digits."""
         raise TypeError(f"the task {self.name!r} does not define shape_of_length()")
 
     def stream_of_shape(self, shape: tuple[int, ...]) -> Stream:

@@ -72,14 +72,14 @@ class OfStrings(Task):
 class SizeSampler:
     """Draws inputs of which all of a batch have one size, each size equally likely; of held-out ones, the last.
 
-    Nothing is held out of what has a size: of a few short inputs some are trained on, and tests are longer.
+    Nothing is held out: of the few short inputs some are trained on, and tests are longer.
     """
 
     def __init__(self, task: Task, sizes: Sequence, held_out: bool):
         self.task, self.sizes = task, sizes[-1:] if held_out else sizes
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
-        """`batch` inputs, [batch, length]."""
+        """`batch` inputs of one size, [batch, tokens]."""
         # On a GPU this waits for the device once a step: the size decides the sizes of all tensors.
         size = self.sizes[int(integers(0, len(self.sizes), (), generator))]
         return self.task.of_size(size, batch, generator)

@@ -45,14 +45,14 @@ Step = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 class Machine(NamedTuple):
     """A task at one place, from the units on: it reads a digit of each operand, writes one and hands a state on.
 
-    The state is a carry, a running parity. So a task is said at every length, where a label is made for one.
+    The state is a carry, a running parity. This defines a task at every length, where `label` does so at one.
     """
 
     states: int  # how many there are, counted from 0
     starts: tuple[int, ...]  # those before the units
     ends: tuple[int, ...]  # those after the last place; others do not fit into the operands' width
     step: Step  # (state, digit of each operand) to (digit written, next state), on tensors of any shape
-    shown: Callable[[torch.Tensor], torch.Tensor] | None = None  # by state, a one-digit second operand
+    shown: Callable[[torch.Tensor], torch.Tensor] | None = None  # the one-digit second operand that a state holds
 
 
 class Task:
@@ -85,8 +85,8 @@ class Task:
     # which tokens a step needs.
     first_layer_apart = False
     bases = range(2, 17)
-    length_base = 0  # in which a test's length counts digits, where that is not the digits' own
-    train_length = 0  # digits of the longest `even` numbers; 0: the most that all have up to 2^20, six in base 10
+    length_base = 0  # the base in which a test's length counts digits, if not the task's own
+    train_length = 0  # digits of the longest `even` numbers; 0: one less than 2^20 has, six in base 10
     stream_vocabulary_size = EQUALS_ID + 1  # where input and output are one stream, with `=` between them
 
     def __init__(self, base: int | None = None):
@@ -142,7 +142,7 @@ class Task:
         return self.width_at(length) + 1
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
-        """Operands of each kind of a test set, as digits, units first; at most so many samples over all kinds."""
+        """Operands of each kind of a test set, as digits, units first; so many samples in all, but one of each kind."""
         return TEST_SETS[test_set](self, length, samples)
 
     def training_width(self, numbers: str) -> int:
@@ -202,7 +202,7 @@ class Task:
         return tokens_of("$" + self.symbol, a.flip(1), "&")
 
     def check_architecture(self, architecture: str) -> None:
-        """Refuse an architecture that cannot learn the task with a ValueError."""
+        """Refuse, with a ValueError, an architecture that cannot learn the task."""
         if self.in_rows and architecture != "decoder-only":
             raise ValueError(
                 f"expected a decoder-only model for {self.name}, whose output is in rows, got {architecture}"
@@ -264,7 +264,7 @@ class Task:
 
 
 def check_not_in_rows(terms: int, shapes: str) -> None:
-    """Refuse what only products and sums in rows have with a ValueError."""
+    """Refuse, with a ValueError, what only products and sums in rows have."""
     if (terms, shapes) != (0, "all"):
         raise ValueError(f"terms and shapes are for products and sums in rows, got {terms} and {shapes!r}")
 

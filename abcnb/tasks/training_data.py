@@ -25,10 +25,10 @@ class TrainingData:
             deepest lists); 0 is the training length.
         form: how sources are written, one of the task's forms.
         device: where batches are made: `auto`, `cpu`, `cuda`, or a torch device.
-        terms, shapes: of tasks in rows, as of `RowSampler`.
+        terms, shapes: of tasks in rows, as in `RowSampler`.
         one_stream: it is for decoder-only models; what is in rows always is.
 
-    Attributes: all of these but `terms` and `shapes`, and `stream`, the coordinates of the largest input.
+    Attributes: `stream`, the coordinates of the largest input, and all of these but `terms` and `shapes`.
 
     Raises:
         ValueError: what the task or this machine does not have, or answers that are not written as the task says.

@@ -1,1 +1,1 @@
-"""Lines in models of other people. Nothing else in the library imports this room."""
+"""Lines in models of other people. Of the library, only `bench` imports this room."""

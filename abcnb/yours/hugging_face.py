@@ -35,7 +35,7 @@ Lines = LineBias | PromptApart
 def calibrate(model: nn.Module, batches: Iterable[Batch], rule: TokenRule, tau: float = TAU) -> Calibration:
     """The lines that a trained decoder's attention follows, by the one rule; `.biases(heads)` deals them to a new one.
 
-    What it takes and refuses is as of `average_attention` and `calibrate_attention`; a line's share is more than `tau`.
+    What it takes and refuses is as in `average_attention` and `calibrate_attention`; a line's share is more than `tau`.
     """
     return calibrate_attention(average_attention(model, batches, rule), tau)
 
@@ -51,7 +51,7 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
         rule: what the tokens are.
 
     Raises:
-        ValueError: the model returns no attention weights, or a batch is not [batch, tokens], or none.
+        ValueError: the model returns no attention weights, or a batch is not [batch, tokens], or a prompt alone.
     """
     sums = {}
     with _evaluating(model), ExitStack() as after:
@@ -99,7 +99,7 @@ def attach(
             token has position 0, as in `abc`.
 
     Raises:
-        ValueError: the model would ignore the lines, or part of them.
+        ValueError: the model would ignore the lines, or part of them, or they are not for a model of these sizes.
     """
     biases = tuple(biases) if isinstance(biases, Sequence) else (biases,)
     for told in _objections(model, biases, rule, keep_positions):
@@ -171,7 +171,7 @@ def attach_saved(model: nn.Module, folder: Path | str) -> "Attached":
     """Attach the lines that `save_pretrained`, or a checkpoint of `Trainer`, saved with the weights in a folder.
 
     Raises:
-        ValueError: the folder has no weights in safetensors, or they no lines.
+        ValueError: the folder has no weights in safetensors, or these hold no lines.
         OSError: it cannot be read.
     """
     for file in sorted(Path(folder).glob("*.safetensors")):

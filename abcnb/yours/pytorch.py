@@ -156,7 +156,7 @@ def stream_of_source(is_digit: tuple[bool, ...], steps: int) -> Stream:
 
 @lru_cache(maxsize=256)
 def stream_of_prompt(is_digit: tuple[bool, ...], tokens: int) -> Stream:
-    """The coordinates of so many tokens, of whose prompt it is known which are digits; it ends with `=`.
+    """The coordinates of so many tokens, given which ones of the prompt, whose last is `=`, are digits.
 
     Where the output ends is known in training alone, so that no line may count from there.
     """
@@ -229,7 +229,7 @@ class PromptApart:
     """The attention of a plain model that is to be calibrated: output steps see all before them, tokens of the prompt
     only themselves.
 
-    Otherwise a digit of the prompt can collect what is left of it, and a step that reads it there looks at the wrong
+    Otherwise a prompt's digit can gather what stands before it, and a step that reads it there looks at the wrong
     place for what it gets.
     """
 
@@ -251,7 +251,7 @@ def dense_mask(
 ) -> torch.Tensor:
     """Lines as an additive mask: 0 where a token may be seen, the most negative number elsewhere.
 
-    It is causal in self-attention. Some kernels turn −∞ into NaN, so it is not in it. `mask == 0` is a boolean mask for
+    It is causal in self-attention. Some kernels turn −∞ into NaN: it has none. `mask == 0` is a boolean mask for
     `scaled_dot_product_attention`; `nn.MultiheadAttention` takes the opposite.
 
     Args:
@@ -299,7 +299,7 @@ def batch_mask(
         first: the first row; those before it are in a cache.
 
     Returns:
-        [batch, heads, rows, tokens], or [1, heads, rows, tokens] where all sequences lie alike. A row of padding,
+        [batch, heads, rows, tokens], or [1, heads, rows, tokens] where all lie alike, unpadded. A row of padding,
         which nothing reads, sees its sequence's first token: a mask of padding that is given as well closes its own.
     """
     groups, closed = alike(sequences), torch.finfo(dtype).min

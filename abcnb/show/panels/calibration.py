@@ -155,7 +155,7 @@ class CalibrationPanel(Panel):
 class Retraining(widgets.VBox):
     """Trains in the background what a panel asks for, and tests it by length; it resumes from the last checkpoint.
 
-    The first curve is that of the panel's run; the other arguments are as of `CalibrationPanel`.
+    The first curve is that of the panel's run; the other arguments are as in `CalibrationPanel`.
     """
 
     def __init__(self, panel: CalibrationPanel, runs: Path, device: str, samples: int):
