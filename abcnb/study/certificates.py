@@ -87,8 +87,9 @@ def lines_of_layers(model: Transformer) -> dict[str, str]:
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of certificates.csv for a reader, one for each method, task and architecture, whole and pruned."""
-    shown, names = [], ["task", "preset", "method", "settings", "pruned"]
-    for (task, preset, method, settings, pruned), group in views.in_order(rows).groupby(names, sort=False):
+    shown, names, rows = [], ["task", "preset", "method", "settings", "pruned"], views.in_order(rows)
+    rows = rows.iloc[rows.groupby(names[:2], sort=False).ngroup().argsort(kind="stable")]
+    for (task, preset, method, settings, pruned), group in rows.groupby(names, sort=False):
         holds = group["outcome"] == CORRECT
         right = group[holds]
         others = group[~holds].groupby(group["outcome"].str.extract(r"^(not decided|\w+)")[0])["seed"]
