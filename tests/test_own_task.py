@@ -208,6 +208,11 @@ def test_a_trial_says_that_a_task_does_not_interpolate(file, tmp_path, few_sampl
     assert done.exit_code == 0 and done.output.count("\ndoes not interpolate: after ") == 3
     told = re.findall(r"plain model after (\d+) steps, held-out inputs of the training length: ", done.output)
     assert told == ["20", "40", "80"], "twice as long, and again"
+    kept = fit(experiment(str(file), "abc", "smoke", 0), tmp_path / "runs").calibration()
+    below = [line for line in done.output.splitlines() if line.startswith("strongest lines below tau 0.02: ")]
+    shares = [float(share) for share in re.findall(r"([\d.]+) \(", below[0])]
+    assert len(below) == 3 and 0 < len(shares) <= trial.SHOWN and shares == sorted(shares, reverse=True)
+    assert shares[-1] > 0.01 and shares[0] <= 0.02 < kept.table["share"].min()
 
 
 def test_a_trial_shows_lines_and_scores(file, tmp_path, monkeypatch, capsys, few_samples):
@@ -226,6 +231,7 @@ def test_lines_that_are_missing_are_sought_once_more(file, tmp_path, monkeypatch
     )  # fmt: skip
     monkeypatch.setattr(trial, "fit", lambda *_: missed)
     monkeypatch.setattr(trial, "wrong_by_step", lambda *_: torch.tensor([16]))
+    monkeypatch.setattr(trial, "left_out", lambda _: "")
     verdict = trial.attempt(str(file), "smoke", 0, tmp_path, "cpu")
     assert (
         verdict == "lines are missing: along those that were found a new model has 20.00% at length 6, most often "

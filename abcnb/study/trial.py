@@ -5,15 +5,18 @@ from pathlib import Path
 
 import torch
 
+from abcnb.lines.calibration import calibrate_attention
 from abcnb.model.evaluation import Score, percent, wrong_by_step
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
+from abcnb.study.runs import Run
 from abcnb.study.settings import with_settings
 
 FACTORS = (1, 2, 4, 10)  # lengths of the tests, in training lengths
 LONGER = (1, 2, 4)  # times the steps of all tasks, where a plain model has not learned enough
 ENOUGH = 99.0  # percent exact match
 SAMPLES = 1000
+SHOWN = 5  # lines that τ leaves out
 
 
 def attempt(task: str, preset: str, seed: int, runs: Path, device: str) -> str:
@@ -40,6 +43,7 @@ def attempt(task: str, preset: str, seed: int, runs: Path, device: str) -> str:
         right = [score.length for score in takewhile(lambda score: score.exact_match >= ENOUGH, scores)]
         if len(right) == len(scores):
             return verdict(right)
+        print(left_out(run))
         missed = scores[len(right)]
         if reached >= ENOUGH:
             test = (missed.length, SAMPLES, "random", abc.train_width)
@@ -53,6 +57,15 @@ def attempt(task: str, preset: str, seed: int, runs: Path, device: str) -> str:
         if factor == LONGER[-1] or (factor > 1 and reached >= ENOUGH):
             return sentence
         print(sentence)
+
+
+def left_out(run: Run) -> str:
+    """The strongest lines that τ leaves out, down to half of it: one of them may be what a step lacks."""
+    tau = run.experiment.tau
+    below = [found for found in calibrate_attention(run.attention(), tau / 2).found if found.share <= tau]
+    below.sort(key=lambda found: -found.share)
+    told = ", ".join(f"{found.line} {found.share:.3f} ({found.line.step})" for found in below[:SHOWN])
+    return f"strongest lines below tau {tau:g}: {told or 'none'}"
 
 
 def verdict(right: list[int], missed: Score | None = None, wrong: torch.Tensor | None = None) -> str:
