@@ -1,4 +1,4 @@
-# make reproduce   install, train, calibrate, retrain, evaluate; print the table (15 minutes on two cores)
+# make reproduce   install, train, calibrate, retrain, evaluate; print the table (10 minutes on two cores)
 # make reports     execute the notebooks that are not current, write reports/html/
 # make test        run the tests, three at a time: some wait for processes of their own
 # make oldest      the tests of Hugging Face models and Trainer with the oldest transformers that works

@@ -257,7 +257,7 @@ def reproduce_command(
     tasks: Tasks = "",
     methods: Annotated[str, Option(help="Methods, likewise.")] = "",
     lengths: Lengths = ALL_LENGTHS,
-    samples: Samples = 10_000,
+    samples: Samples = 2000,
     workers: Annotated[int, Option(min=1, help="Processes of one thread each.")] = 2,
     device: Device = "auto",
     fresh: Fresh = False,
