@@ -50,6 +50,7 @@ def few_inputs():
         patched.setattr(pruning, "ROWS", 256)
         patched.setattr(pruning, "SHAPES", 16)
         patched.setattr(certificate, "AGAIN", 48)
+        patched.setattr(certificates, "TESTED", 40)
         yield
 
 
@@ -807,6 +808,14 @@ def test_of_attempts_that_do_not_hold_the_first_counts(monkeypatch):
     monkeypatch.setattr(certificates, "certify", lambda *_, most: check_count(7, 3))
     row, told = certificates.certified(run, pruned=True)
     assert row["outcome"].startswith("refused: expected at most 3 windows, got 7") and "refused" in told
+
+
+def test_a_model_that_windows_do_not_decide_is_shown_to_be_wrong_by_a_test_input():
+    """One that learned six digits; one that is right is refused as before (below)."""
+    run = load_run(MODELS / experiment("addition", "vanilla").digest)
+    row, told = certificates.certified(run)
+    source = row["outcome"].removeprefix("wrong on $").removesuffix("&")
+    assert row["outcome"] in told and not run.predict(source).correct and len(source) > len("000000+000000")
 
 
 def test_pruning_heeds_inputs_beside_its_own(monkeypatch):

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterator
-from itertools import chain, groupby
+from itertools import chain, groupby, product
 
 import pandas as pd
 
 from abcnb.machine.devices import CPU, hardware
+from abcnb.model.evaluation import is_wrong, test_inputs
 from abcnb.model.transformer import Transformer
 from abcnb.proof.certificate import certify
 from abcnb.proof.pruning import prune
@@ -14,15 +15,18 @@ from abcnb.proof.windows import TooManyWindows, heads_by_line
 from abcnb.study import results, views
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.methods import architecture_of
+from abcnb.study.published import LENGTHS
 from abcnb.study.results import CORRECT
 from abcnb.study.runs import Run, today
-from abcnb.study.tables import ranges
+from abcnb.study.tables import LONGEST, ranges
 from abcnb.tasks.task import Batch
+from abcnb.tasks.tokens import decode
 from abcnb.tasks.training_data import TrainingData
 
 # Attempts at pruning, each with other inputs: the share of the least lead that is left. The smaller, the fewer lines.
 SHARES = (0.5, 0.25, 0.1, 0.5, 0.25)
 FEW = 2_000_000  # windows; more are tried where no attempt with fewer holds
+TESTED, TESTED_IN_ROWS = 1000, 100  # samples of each test set, of a model that windows do not decide
 
 Attempt = tuple[Transformer, dict, str]  # what was certified, the columns that tell what came of it, and a text
 
@@ -65,18 +69,35 @@ def _pruned(whole: Transformer, data: TrainingData) -> Iterator[Attempt]:
 
 
 def _attempt(model: Transformer, data: TrainingData, also: list[Batch], most: int | None = None) -> Attempt:
-    """Certify a model; an input on which it is wrong is put into `also`; TooManyWindows beyond `most`."""
+    """Certify a model, or else test it; a wrong input is put into `also`. TooManyWindows beyond `most`."""
+    values, holds = {"windows": 0, "margin": 0.0, "rounding": 0.0}, False
     try:
         found = certify(model, data, most=most)
+        text, wrong, holds = str(found), found.counterexample, found.holds
+        values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
     except ValueError as error:
         if most and isinstance(error, TooManyWindows):
             raise
-        text = f"refused: {error}"
-        return model, {"windows": 0, "margin": 0.0, "rounding": 0.0, "outcome": text}, text
-    if found.counterexample:
-        also.append(found.counterexample)
-    values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
-    return model, values | {"outcome": CORRECT if found.holds else str(found)}, str(found)
+        text, wrong = f"refused: {error}", None
+    if not holds and not wrong and (wrong := wrong_input(model, data)):
+        text = f"wrong on {decode(wrong.source[0])}"
+    also += [wrong] if wrong else []
+    return model, values | {"outcome": CORRECT if holds else text}, text
+
+
+def wrong_input(model: Transformer, data: TrainingData) -> Batch | None:
+    """An input of the test sets on which a model is wrong, a shortest one; None where there is none."""
+    task = data.task
+    samples, longest = TESTED_IN_ROWS if task.in_rows else TESTED, LONGEST.get(task.name, LENGTHS[-1])
+    for length, test_set in product((n for n in LENGTHS if n <= longest), task.test_sets):
+        for operands in test_inputs(task, length, samples, test_set, data.width).values():
+            right = 0
+            for wrong in is_wrong(model, task, operands, data.form):
+                if wrong.any():
+                    first = right + int(wrong.any(1).int().argmax())
+                    return task.batch(tuple(part[first : first + 1] for part in operands), data.form)
+                right += len(wrong)
+    return None
 
 
 def lines_of_layers(model: Transformer) -> dict[str, str]:
