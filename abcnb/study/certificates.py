@@ -101,9 +101,9 @@ def wrong_input(model: Transformer, data: TrainingData) -> Batch | None:
 
 
 def lines_of_layers(model: Transformer) -> dict[str, str]:
-    """The lines along which the heads of each layer look, without those that are cut, from `layer 1` on."""
+    """The lines along which the heads of each layer look, without those that are cut, from `layer 0` on."""
     layers = groupby(sorted(heads_by_line(model), key=lambda heads: heads.layer), lambda heads: heads.layer)
-    return {f"layer {layer + 1}": ", ".join(map(str, heads)) for layer, heads in layers}
+    return {f"layer {layer}": ", ".join(map(str, heads)) for layer, heads in layers}
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:

@@ -88,8 +88,8 @@ def overview(table: pd.DataFrame, certificates: pd.DataFrame) -> str:
         f"terms; lists {LONGEST['nested']} deep), of at most {table['samples'].max():,} samples, on "
         f"{hardware_of(table)}, presets `laptop` and `decoder-only` (one stream); the mean over seeds (how many), "
         "and the worst seed where it differs. * marks rivals with non-default settings. Hard: long carries and the "
-        "like. Proved: of the seeds tried, those right at every length, whole or pruned. One look: lines in the "
-        "first layer alone."
+        "like. Proved: of the seeds tried, those proved right at every length, whole or pruned. One look: only the "
+        "first layer has lines."
     )
     return f"{_with_note(text, table)}\n\n{markdown(pd.DataFrame(rows))}"
 
@@ -132,7 +132,7 @@ def long_tables(table: pd.DataFrame) -> str:
         if len(complete):
             parts += [
                 "### On how many seeds a method is complete",
-                f"With at least {COMPLETE}% at {COMPLETE_AT} digits; in parentheses the exact 95% interval (Clopper "
+                f"With at least {COMPLETE}% at {COMPLETE_AT} digits (lists: {LONGEST['nested']} deep); in parentheses the exact 95% interval (Clopper "
                 "and Pearson) of the share of seeds, in percent. Methods that are complete on no seed are left out.",
                 markdown(complete),
             ]
@@ -155,7 +155,7 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     A cell reads `4 of 5 (28.4 to 99.5)`: in parentheses the exact 95% interval of the share of seeds, in percent.
     Methods that are complete on no seed of a task are left out. Source: paper, Definition 1.1, for what is complete.
     """
-    at, rows = table[table["length"] == COMPLETE_AT], []
+    at, rows = table[table["length"] == table["task"].map(lambda task: LONGEST.get(task, COMPLETE_AT))], []
     at = at.assign(complete=100 * at["correct"] >= COMPLETE * at["samples"])
     at = at[at.groupby(["task", "method"])["complete"].transform("any")]
     for (task, method), group in at.groupby(["task", "method"], sort=False):

@@ -111,7 +111,7 @@ class CalibrationPanel(Panel):
             own, cross = dealt("self", max(1, len(seen)), seen), dealt("cross", max(1, len(read)), read)
             names = [[f"{line}: {shares[line]:.2f}" for line in lines] or ["no line"] for lines in (read, seen)]
             head = ["line", "share", "layer", "head"]
-            rows = [(str(f.line), f"{f.share:.2f}", f.layer + 1, f.head) for f in found.found]
+            rows = [(str(f.line), f"{f.share:.2f}", f.layer, f.head) for f in found.found]
             self._said = f"{self.name}: " + ", ".join(f"{line} {share}" for line, share, *_ in rows)
         else:
             (own,), (cross,) = calibrate_matrices(self.attention[-1], self.config)

@@ -33,9 +33,9 @@ class AttentionPanel(Panel):
         if model.config.architecture != "encoder-decoder":
             raise ValueError("expected an encoder-decoder, whose steps look at a source, got a decoder-only model")
         self.model, self.data, self._taken = model, data, None
-        layers = [(str(layer + 1), layer) for layer in range(model.config.decoder_layers)]
+        layers = model.config.decoder_layers
         self.input = text_field(text or example_input(data.task))
-        self.layer = control(widgets.Dropdown, "layer", options=layers, value=len(layers) - 1)
+        self.layer = control(widgets.Dropdown, "layer", options=[*range(layers)], value=layers - 1)
         self.head = control(widgets.Dropdown, "head", options=["all", *range(model.config.heads)])
         self.step = control(widgets.IntSlider, "output step", value=0, min=0, max=1)
         self.steps, self.picture = widgets.HTML(), picture()
@@ -51,7 +51,7 @@ class AttentionPanel(Panel):
         right = [a == b for a, b in zip(self.written, self.label, strict=True)]
         read, true = map(self.data.task.read, (self.written, self.label))
         said = f"{text} → {read[:45]} ({'right' if all(right) else 'wrong'})"
-        title = f"layer {self.layer.value + 1}: {said}; outlined: the output step"
+        title = f"layer {self.layer.value}: {said}; outlined: the output step"
         tall = round(min(260, max(100, 12.5 * len(self.written))) * (1.6 if len(heads) == 1 else 1))
         maps = (layers[self.layer.value][0, list(heads)].cpu() for layers in self.attention)
         tokens = self.source, "$" + self.written[:-1], self.written
