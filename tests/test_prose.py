@@ -1,0 +1,115 @@
+"""Numbers that stand in sentences, and in more than one of them, against the committed rows."""
+
+from pathlib import Path
+
+import pytest
+
+from abcnb.model.evaluation import percent
+from abcnb.study import results, views
+
+REPORTS = Path(__file__).parents[1] / "reports"
+PAGES = {"README": REPORTS.parent / "README.md"}
+PAGES |= {name: REPORTS / f"{name}.md" for name in ("results", "right_at_every_length")}
+FOUR, AT_60 = ["successor", "addition", "parity", "n-by-1"], "length == 60 and test_set == 'random'"
+TOLD = "model.cross_distance=places"
+
+
+@pytest.fixture(scope="module")
+def rows():
+    table = results.read(REPORTS / "results" / "accuracy.csv")
+    return table.assign(exact=views.exact_match)
+
+
+@pytest.fixture(scope="module")
+def rule(rows):
+    """The evidence for `abc` and `abs`: untouched seeds, as they are by default, at no more than 600 digits."""
+    return rows.query(
+        "seed >= 70 and settings == '' and length <= 600 and task in @FOUR and method in ['abc', 'abs']"
+    )
+
+
+def sentence(page):
+    """A page's text, in one line."""
+    return " ".join(PAGES[page].read_text(encoding="utf-8").split())
+
+
+def tokens(shown):
+    """Output tokens, as pages write them."""
+    return f"{shown['digits'].sum() / 1e6:.1f} million"
+
+
+def test_wrong_tokens_of_the_one_rule(rule):
+    abc = rule.query("preset == 'laptop' and method == 'abc'")
+    wrong, total = int(abc["wrong_digits"].sum()), int(abc["digits"].sum())
+    assert abc["run"].nunique() == 120 and sorted(set(abc["seed"])) == [*range(70, 100)]
+    assert f"{wrong} of {tokens(abc)} tokens are wrong" in sentence("README")
+    assert f"{len(abc):,} rows of random digits" in sentence("results")
+    assert f"{wrong} of {total:,} output tokens are wrong" in sentence("results")
+    seeds = abc[abc["wrong_digits"] > 0].groupby("task")["seed"].unique()
+    assert set(seeds.index) == {"successor", "n-by-1"}
+    for of_task in seeds:
+        *most, last = map(str, sorted(of_task))
+        assert f"{', '.join(most)} and {last}" in sentence("results")
+    hard, padded = (abc.query("length == 60 and test_set == @name") for name in ("hard", "padded"))
+    lowest = percent(hard["worst_percent"].astype(float).min())
+    assert f"at least {lowest}% on every kind of hard case at 60 digits" in sentence("README")
+    assert f"the lowest kind of hard case has {lowest}%" in sentence("results")
+    assert f"the worst padding there {percent(padded['worst_percent'].astype(float).min())}%" in sentence(
+        "results"
+    )
+    assert abc.query("length == 60")["exact"].min() >= 99
+
+
+def test_no_token_is_wrong_by_hand_and_in_one_stream(rule):
+    by_hand = rule.query("preset == 'laptop' and method == 'abs'")
+    stream = rule.query("preset == 'decoder-only'")
+    of_abc = stream[stream["method"] == "abc"]
+    assert by_hand["wrong_digits"].sum() == stream["wrong_digits"].sum() == 0
+    assert f"`abs` (70 to 79): none of {tokens(by_hand)}" in sentence("README")
+    assert f"has none among {tokens(by_hand)} tokens" in sentence("results")
+    assert f"(`abc`: of {tokens(of_abc)})" in sentence("results")
+
+
+@pytest.mark.parametrize("task", FOUR)
+def test_a_rival_that_is_told_the_places(rows, task):
+    told = rows[rows["settings"].str.contains(TOLD) & rows["method"].eq("kerple") & rows["task"].eq(task)]
+    exact = told.query(AT_60)["exact"]
+    low, high = percent(exact.min()), percent(exact.max())
+    assert len(exact) == 3 and (high if low == high else f"{low} to {high}") + "%" in sentence("results")
+
+
+def test_kerple_in_short(rows):
+    told = rows[rows["settings"].str.contains(TOLD) & rows["method"].eq("kerple") & rows["length"].eq(60)]
+    three = told.query("task != 'n-by-1'")
+    low = [int(three.query("test_set == @name")["exact"].min()) for name in ("random", "hard")]
+    assert f"KERPLE has {low[0]} to 100% on three tasks of four (hard cases from {low[1]}%)" in sentence("README")
+
+
+def test_the_papers_windows(rows):
+    at_60 = rows.query(f"{AT_60} and settings == '' and preset == 'laptop' and seed in [0, 1, 2]")
+    worst = at_60.groupby(["method", "task"])["exact"].min()
+    assert f"`abs-cpi` has at least {percent(worst['abs-cpi'].min())}% on all four tasks" in sentence("README")
+    assert f"`abs-nope` on three (N×1: {percent(worst['abs-nope', 'n-by-1'])}%)" in sentence("README")
+    assert worst["abs-nope"].drop("n-by-1").min() > 99
+
+
+def test_longer_training_numbers_move_the_boundary(rows):
+    long = rows.query("method == 'vanilla' and train_numbers == 'long' and preset == 'laptop'")
+    at_twelve, beyond = (long[long["length"] == length] for length in (12, 13))
+    random, hard = (at_twelve.query("test_set == @name")["exact"].min() for name in ("random", "hard"))
+    assert sorted(set(at_twelve["task"])) == ["addition", "successor"] and beyond["exact"].max() == 0
+    assert f"at least {percent(random)}% there on random digits (hard cases: from {percent(hard)}%)" in sentence(
+        "README"
+    )
+
+
+def test_how_many_are_proved():
+    table = results.read(REPORTS / "results" / "certificates.csv").query("method == 'abc' and settings == ''")
+    for preset, text in (
+        ("laptop", "{right} of {all} encoder-decoders"),
+        ("decoder-only", "all {all} tried in one stream"),
+    ):
+        mine = table.query("preset == @preset and task in @FOUR")
+        right, tried = (len(part.groupby(["task", "seed"])) for part in (mine.query("outcome == 'correct'"), mine))
+        assert text.format(right=right, all=tried) in sentence("README")
+        assert right == tried or preset == "laptop"
