@@ -1,9 +1,11 @@
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import papermill
 import psutil
@@ -236,3 +238,29 @@ def test_an_interrupt_ends_the_notebooks_that_run(folder, execution):
         process.send_signal(signal.SIGINT)
         process.wait(60)
     assert process.returncode and not any(map(psutil.pid_exists, kernels))
+
+
+# --- cells that train live
+
+
+def test_what_only_a_live_execution_shows_stays_until_its_code_changes(execution, folder, monkeypatch):
+    monkeypatch.setattr(reports, "COMMITTED_PRESET", "smoke")  # as for the notebooks that are committed
+    (file,) = find(["01"], folder)
+    notebook = read(file)
+    notebook.cells[1].source += "\nlive = True  # train before the reader's eyes"
+    notebook.cells[2].source = "if live:\n    print('trained')"
+    write(notebook, file)
+
+    def shown(live, **options):
+        run = replace(execution, live=live, **options)
+        assert write_reports(run, ["01"], write_back=True, folder=folder) == []
+        return "".join(output.text for output in read(file).cells[2].outputs)
+
+    first = shown(live=True)
+    assert re.fullmatch(r"trained\nLive: \d{4}-\d\d-\d\d, .*code \w{12}, cells \w{12}\n", first)
+    assert (
+        shown(live=False) == first and first.splitlines()[1] in (execution.pages() / "01_first.html").read_text()
+    )
+    replace_source(file, 2, "if live:\n    print('anew')")
+    assert shown(live=False) == ""
+    assert shown(live=True).startswith("anew") and shown(live=False, fresh=True) == ""

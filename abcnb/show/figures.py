@@ -258,7 +258,7 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
     for axis, mine in zip(axes.values(), by_length.values(), strict=True):
         axis.plot(mine["step"], mine["share"], markersize=4, label="attention on its place", **style.line_style(0))
         axis.plot(mine["step"], mine["correct"], markersize=4, label="digit correct", **style.line_style(1))
-        axis.axvline(train_length - 0.5, linestyle=":", color="0.4", label="end of the training places")
+        axis.axvline(train_length - 0.5, linestyle=":", color="0.4", label="end of the trained digits")
         axis.set(xlabel="output step (place)", ylim=(-3, 103))
     return style.finish(figure, title, "outside lower center", ncols=3)
 

@@ -21,7 +21,7 @@ import psutil
 import torch
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
-from nbformat.v4 import new_markdown_cell, new_notebook
+from nbformat.v4 import new_markdown_cell, new_notebook, new_output
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
@@ -111,7 +111,8 @@ class Execution:
     def execute(self, file: Path) -> str:
         """Execute one notebook, and return how long it took, in words.
 
-        A failed cell or a dead kernel is a ValueError; the output, written cell by cell, is kept.
+        A failed cell or a dead kernel is a ValueError; the output, written cell by cell, is kept. What only a live
+        execution shows says when that was, and stays in later ones while the code up to it is the same.
         """
         output, parameters, fingerprint = self.output(file), self.parameters(file), self.fingerprint(file)
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -128,10 +129,29 @@ class Execution:
         seconds = notebook.metadata.papermill.duration
         took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
         passed = [f"{name} = {value}" for name, value in parameters.items() if not name.endswith("_dir")]
-        told = [*passed, f"executed in {took}", *provenance(self.device)]
+        made = provenance(self.device)
+        told = [*passed, f"executed in {took}", *made]
         notebook.metadata["abcnb"] = {"fingerprint": fingerprint, "provenance": told}
+        if self.live:
+            for cell, known in only_live(notebook):
+                cell.outputs.append(new_output("stream", text=f"Live: {', '.join(made)}, cells {known}\n"))
+        elif self.preset == COMMITTED_PRESET and not self.fresh:
+            before = {known: cell.outputs for cell, known in only_live(read(file))}
+            for cell, known in only_live(notebook):
+                if not cell.outputs and f"cells {known}" in str(before.get(known, [])[-1:]):
+                    cell.outputs = before[known]
         write(notebook, output)
         return took
+
+
+def only_live(notebook: NotebookNode) -> list[tuple[NotebookNode, str]]:
+    """The cells that train before the reader's eyes, each with a hash of its code and of all before it."""
+    digest, found = hashlib.sha256(), []
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and "injected-parameters" not in cell.metadata.get("tags", []):
+            digest.update(cell.source.encode())
+            found += [(cell, digest.hexdigest()[:12])] if "if live:" in cell.source else []
+    return found
 
 
 def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:

@@ -132,8 +132,9 @@ def long_tables(table: pd.DataFrame) -> str:
         if len(complete):
             parts += [
                 "### On how many seeds a method is complete",
-                f"With at least {COMPLETE}% at {COMPLETE_AT} digits (lists: {LONGEST['nested']} deep); in parentheses the exact 95% interval (Clopper "
-                "and Pearson) of the share of seeds, in percent. Methods that are complete on no seed are left out.",
+                f"With at least {COMPLETE}% at {COMPLETE_AT} digits (lists: {LONGEST['nested']} deep); in parentheses "
+                "the exact 95% interval (Clopper and Pearson) of the share of seeds, in percent. Methods that are "
+                "complete on no seed are left out.",
                 markdown(complete),
             ]
         for test_set, title in views.TITLES.items():
