@@ -48,6 +48,16 @@ def committed_hard_cases(folder):
     return {row.length: row for row in hard_cases().query("run == @folder.name").itertuples()}
 
 
+@pytest.mark.parametrize("task", ["successor", "addition"])
+def test_the_committed_lines_are_those_of_the_committed_plain_model(task):
+    """Notebooks show both: a plain model from another processor has other weights."""
+    abc, plain = (load_run(MODELS[0].parent / experiment(task, name).digest) for name in ("abc", "vanilla"))
+    (found,) = abcnb.pipeline.attention_of(plain.model(), plain.experiment.data())
+    (kept,) = abc.attention()
+    for name in ("self_attention", "cross_attention"):
+        torch.testing.assert_close(getattr(found, name), getattr(kept, name), atol=1e-4, rtol=1e-4)
+
+
 def assert_reproduced(folder, row):
     """The row's exact matches come out again, and its wrong digits where the model answers most of them right.
 
