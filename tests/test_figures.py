@@ -201,7 +201,7 @@ def test_the_plateau_has_a_curve_per_seed_and_the_lines_of_the_first():
     assert (parity.get_title(), addition.get_title()) == ("parity", "addition")
     curves = {line.get_label(): line.get_xydata().tolist() for line in parity.lines[:2]}
     assert curves == {"seed 70": [[0.1, 100.0], [0.3, 20.0]], "seed 71": [[0.1, 99.0]]}
-    assert [text.get_text() for text in parity.texts] == ["9", "4"]
+    assert [text.get_text() for text in parity.texts] == ["9", "4", "τ = 0.1"]
 
 
 def test_bias_by_distance_has_a_line_per_head():
@@ -339,17 +339,19 @@ def test_the_hero_shows_attention_its_lines_and_the_outcome(committed):
     np.testing.assert_array_equal(np.ma.getmaskarray(lines.images[0].get_array()), ~reached[:, :-1])
     strongest = run.calibration().table.query("attention == 'cross'").iloc[: hero.NAMED]
     named = [f"{row.line} {row.share:.2f}" for row in strongest.itertuples()]
-    assert [text.get_text() for text in lines.get_legend().get_texts()] == named
+    assert [text.get_text() for text in lines.get_legend().get_texts()] == [*named, "others"]
 
     curves = drawn(outcome)
     frozen = table.query("preset == 'laptop' and settings == '' and test_set == 'random' and seed >= 70")
-    rows = frozen[frozen["length"] == 60]
     for task, name in hero.TASKS.items():
-        mine = rows[(rows["task"] == task) & (rows["method"] == "abc")]
-        assert (name in curves) == bool(len(mine))
-        if len(mine):
-            assert curves[name][-1] == pytest.approx([60, (100 * mine["correct"] / mine["samples"]).mean()])
-    assert hero.PLAIN in curves and boundaries(outcome) == [6.0]
+        far = 10 if task == "nested" else 60
+        mine = frozen.query("task == @task and method == 'abc' and length == @far")
+        assert curves[name][-1] == pytest.approx([far, (100 * mine["correct"] / mine["samples"]).mean()])
+    plain = frozen.query(
+        "task in ['successor', 'addition', 'parity', 'n-by-1'] and method == 'vanilla' and length == 6"
+    )
+    assert curves[hero.PLAIN][0] == pytest.approx([6, (100 * plain["correct"] / plain["samples"]).mean()])
+    assert boundaries(outcome) == [6.0]
 
 
 def test_the_hero_is_written_wide_and_small(repository, tmp_path):

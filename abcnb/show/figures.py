@@ -283,6 +283,7 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
         axis.set_xticks(list(first["tau"]), [f"{tau:g}" for tau in first["tau"]], fontsize=7)
         axis.set_xticks([], minor=True)
         axis.axvline(chosen, linestyle=":", color="0.4")
+        axis.annotate(f"τ = {chosen:g}", (chosen, 0), (3, 2), textcoords="offset points", fontsize=7, color="0.4")
         shown |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     return style.finish(figure, title, handles=shown.values(), labels=shown)
 
