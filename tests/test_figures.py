@@ -84,7 +84,8 @@ def test_attention_maps_draw_every_head_on_one_scale():
 
 def test_closed_cells_are_masked_and_open_ones_span_the_colours():
     bias = torch.tensor([[[0.0, CLOSED], [-1.5, CLOSED]], [[CLOSED, -0.5], [0.0, 0.0]]])
-    maps, limits = meshes(figures.bias_maps(bias, "bias"))
+    maps, limits = meshes(figure := figures.bias_maps(bias, "bias", names=["a[place]", "+"]))
+    assert [axis.get_title() for axis in figure.axes[:2]] == ["a[place]", "+"]
     assert set(limits) == {(-1.5, 0)}
     for head, values in enumerate(maps):
         np.testing.assert_array_equal(np.ma.getmaskarray(values), torch.isinf(bias[head]))

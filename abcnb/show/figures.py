@@ -385,11 +385,12 @@ def bias_maps(
     title: str,
     source: str | None = None,
     columns_are: str = "source column",
-    first_head: int = 0,
+    names: Sequence[str] = (),
 ) -> Figure:
     """Attention biases, one panel per head: closed cells grey, open ones coloured by their bias.
 
-    `bias`: [heads, rows, columns], −inf where closed; `source` and `columns_are` as in `attention_maps`.
+    `bias`: [heads, rows, columns], −inf where closed; `source` and `columns_are` as in `attention_maps`; `names`: of
+    the panels, all different, if not `head 0` and so on.
     """
     _, rows, columns = bias.shape
     low = bias[bias.isfinite()].amin().item()
@@ -397,7 +398,7 @@ def bias_maps(
     width = max(2.4, 0.13 * columns + 1.2 if labelled else 0.05 * columns + 1.4)
     bar = "bias" if low < 0 else ""  # a window is open or closed: nothing to grade
     size = width, max(2.0, 0.045 * rows + 1.2)
-    heads = {f"head {head}": added for head, added in enumerate(bias, first_head)}
+    heads = dict(zip(names or [f"head {head}" for head in range(len(bias))], bias, strict=True))
     return _maps(heads, title, size, bar, source, columns_are, vmin=low or -1, vmax=0)
 
 
