@@ -43,6 +43,7 @@ def test_wrong_tokens_of_the_one_rule(rule):
     wrong, total = int(abc["wrong_digits"].sum()), int(abc["digits"].sum())
     assert abc["run"].nunique() == 120 and sorted(set(abc["seed"])) == [*range(70, 100)]
     assert f"{wrong} of {tokens(abc)} tokens are wrong" in sentence("README")
+    assert "On seeds 70 to 99 `abc` was tested as encoder-decoder" in sentence("results")
     assert f"{len(abc):,} rows of random digits" in sentence("results")
     assert f"{wrong} of {total:,} output tokens are wrong" in sentence("results")
     seeds = abc[abc["wrong_digits"] > 0].groupby("task")["seed"].unique()

@@ -12,7 +12,6 @@ from abcnb.study.published import Choice
 from abcnb.study.results import COLUMNS, SCORES, content_of, read, record
 from abcnb.study.settings import settings_of, with_settings
 from abcnb.study.sweep import read_sweep
-from abcnb.study.tables import ranges
 from tests.made_up import made_up
 
 HEADER = "task,method,preset,seed,test_set,length,samples,correct,wrong_digits,train_steps,train_seconds,device"
@@ -270,16 +269,3 @@ def test_of_a_scheme_told_the_same_the_longest_training_counts():
     ]
     found = views.by_what_is_told(pd.DataFrame(rows))
     assert found[["told", "train_steps"]].to_numpy().tolist() == [["columns from the left", 20], ["places", 9000]]
-
-
-def test_the_page_counts_the_wrong_tokens_of_the_seeds_that_it_names(repository):
-    page = (repository / "reports" / "results.md").read_text()
-    table = results.read(repository / "reports" / "results" / "accuracy.csv")
-    mine = table.query("method == 'abc' and preset == 'laptop' and seed >= 70 and settings == ''")
-    mine = mine[mine["task"].isin(["successor", "addition", "parity", "n-by-1"])]
-    seeds = set(mine["seed"])
-    assert f"On seeds {ranges(seeds).replace(',', ' and')} `abc` was tested as encoder-decoder" in page
-    told = f"{mine['wrong_digits'].sum()} of {mine['digits'].sum():,} output tokens are wrong"
-    assert told in page and f"{len(mine):,} rows" in page and mine["run"].nunique() == 4 * len(seeds)
-    hard = mine.query("length == 60 and test_set == 'hard'")["worst_percent"].astype(float).min()
-    assert f"the lowest kind of hard case has {hard:.2f}%" in page

@@ -119,7 +119,7 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
             | {"method": " ".join(filter(None, [method, settings, "pruned" * pruned]))}
             | {"right at every length": f"{len(right)} of {len(group)}", "lines": _range(right["lines"])}
             | {"windows": _range(right["windows"]), "seconds": _range(right["seconds"].round().astype(int))}
-            | {"least margin": f"{right['margin'].min():.2f}" if len(right) else "–"}
+            | {"least margin": f"{right['margin'].min():.3g}" if len(right) else "–"}
             | {"not proved": "; ".join(f"{kind}: {ranges(set(of))}" for kind, of in others) or "–"}
         )
     return pd.DataFrame(shown)
