@@ -26,7 +26,7 @@ from abcnb.tasks.training_data import TrainingData
 # Attempts at pruning, each with other inputs: the share of the least lead that is left. The smaller, the fewer lines.
 SHARES = (0.5, 0.25, 0.1, 0.5, 0.25)
 FEW = 2_000_000  # windows; more are tried where no attempt with fewer holds
-TESTED, TESTED_IN_ROWS = 1000, 100  # samples of each test set, of a model that windows do not decide
+TESTED, TESTED_IN_ROWS = 1000, 100  # samples of each test set, tried before windows
 
 Attempt = tuple[Transformer, dict, str]  # what was certified, the columns that tell what came of it, and a text
 
@@ -69,18 +69,19 @@ def _pruned(whole: Transformer, data: TrainingData) -> Iterator[Attempt]:
 
 
 def _attempt(model: Transformer, data: TrainingData, also: list[Batch], most: int | None = None) -> Attempt:
-    """Certify a model, or else test it; a wrong input is put into `also`. TooManyWindows beyond `most`."""
-    values, holds = {"windows": 0, "margin": 0.0, "rounding": 0.0}, False
-    try:
-        found = certify(model, data, most=most)
-        text, wrong, holds = str(found), found.counterexample, found.holds
-        values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
-    except ValueError as error:
-        if most and isinstance(error, TooManyWindows):
-            raise
-        text, wrong = f"refused: {error}", None
-    if not holds and not wrong and (wrong := wrong_input(model, data)):
+    """Test a model, then certify it; an input on which it is wrong is put into `also`; TooManyWindows beyond `most`."""
+    values, holds, wrong = {"windows": 0, "margin": 0.0, "rounding": 0.0}, False, wrong_input(model, data)
+    if wrong:
         text = f"wrong on {decode(wrong.source[0])}"
+    else:
+        try:
+            found = certify(model, data, most=most)
+            text, wrong, holds = str(found), found.counterexample, found.holds
+            values = {"windows": found.windows, "margin": round(found.margin, 4), "rounding": found.rounding}
+        except ValueError as error:
+            if most and isinstance(error, TooManyWindows):
+                raise
+            text = f"refused: {error}"
     also += [wrong] if wrong else []
     return model, values | {"outcome": CORRECT if holds else text}, text
 
