@@ -26,7 +26,7 @@ from abcnb.tasks.training_data import TrainingData
 # Attempts at pruning, each with other inputs: the share of the least lead that is left. The smaller, the fewer lines.
 SHARES = (0.5, 0.25, 0.1, 0.5, 0.25)
 FEW = 2_000_000  # windows; more are tried where no attempt with fewer holds
-TESTED, TESTED_IN_ROWS = 1000, 100  # samples of each test set, tried before windows
+TESTED, TESTED_IN_ROWS, TESTED_TO = 1000, 100, 20  # samples of each test set, and digits, tried before windows
 
 Attempt = tuple[Transformer, dict, str]  # what was certified, the columns that tell what came of it, and a text
 
@@ -87,9 +87,9 @@ def _attempt(model: Transformer, data: TrainingData, also: list[Batch], most: in
 
 
 def wrong_input(model: Transformer, data: TrainingData) -> Batch | None:
-    """An input of the test sets on which a model is wrong, a shortest one; None where there is none."""
+    """A short input of the test sets on which a model is wrong; None where there is none."""
     task = data.task
-    samples, longest = TESTED_IN_ROWS if task.in_rows else TESTED, LONGEST.get(task.name, LENGTHS[-1])
+    samples, longest = TESTED_IN_ROWS if task.in_rows else TESTED, LONGEST.get(task.name, TESTED_TO)
     for length, test_set in product((n for n in LENGTHS if n <= longest), task.test_sets):
         for operands in test_inputs(task, length, samples, test_set, data.width).values():
             right = 0
