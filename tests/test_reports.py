@@ -240,6 +240,24 @@ def test_an_interrupt_ends_the_notebooks_that_run(folder, execution):
     assert process.returncode and not any(map(psutil.pid_exists, kernels))
 
 
+def test_a_kernel_that_does_not_start_is_started_again(execution, folder, monkeypatch):
+    """As where another program takes one of its ports."""
+    left, really = [reports.STARTS - 1], papermill.execute_notebook
+
+    def start(*arguments, **options):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+        return really(*arguments, **options)
+
+    monkeypatch.setattr(papermill, "execute_notebook", start)
+    assert write_reports(execution, ["01"], folder=folder) == []
+    left[0] = reports.STARTS
+    assert write_reports(execution, ["02"], folder=folder) == [
+        "02_second: Kernel died before replying to kernel_info"
+    ]
+
+
 # --- cells that train live
 
 

@@ -41,6 +41,7 @@ COMMITTED = (
     "results/*.csv", "sweeps/*.toml", "models/*/*-[0-9].json", "models/*/metrics.json", "models/*/*.safetensors",
 )  # fmt: skip
 AT_ONCE = 2  # kernels, of one thread each
+STARTS = 3  # attempts at a kernel, which fails where another program takes a port between its choice and its use
 README = NOTEBOOKS.parent / "README.md"
 ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # else each kernel warns that it is not
 
@@ -119,13 +120,16 @@ class Execution:
         with tempfile.TemporaryDirectory() as anywhere:
             # papermill's own `cwd` would change the folder of this process, in which other notebooks are executed.
             where = {"kernel_name": "python3", "resources": {"metadata": {"path": anywhere}}, "config": ENCRYPTED}
-            try:
-                notebook = papermill.execute_notebook(file.resolve(), output, parameters, **where)
-            except PapermillExecutionError as error:
-                reason = error.evalue.strip().splitlines()[:1]
-                raise ValueError(": ".join([f"cell [{error.exec_count}]", error.ename, *reason])) from error
-            except DeadKernelError as error:
-                raise ValueError(str(error).splitlines()[0]) from error
+            for attempt in range(1, STARTS + 1):
+                try:
+                    notebook = papermill.execute_notebook(file.resolve(), output, parameters, **where)
+                    break
+                except PapermillExecutionError as error:
+                    reason = error.evalue.strip().splitlines()[:1]
+                    raise ValueError(": ".join([f"cell [{error.exec_count}]", error.ename, *reason])) from error
+                except RuntimeError as error:
+                    if isinstance(error, DeadKernelError) or attempt == STARTS:
+                        raise ValueError(str(error).splitlines()[0]) from error
         seconds = notebook.metadata.papermill.duration
         took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
         passed = [f"{name} = {value}" for name, value in parameters.items() if not name.endswith("_dir")]
