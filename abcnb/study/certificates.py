@@ -18,7 +18,7 @@ from abcnb.study.methods import architecture_of
 from abcnb.study.published import LENGTHS
 from abcnb.study.results import CORRECT
 from abcnb.study.runs import Run, today
-from abcnb.study.tables import LONGEST, ranges
+from abcnb.study.tables import ranges
 from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import decode
 from abcnb.tasks.training_data import TrainingData
@@ -89,7 +89,7 @@ def _attempt(model: Transformer, data: TrainingData, also: list[Batch], most: in
 def wrong_input(model: Transformer, data: TrainingData) -> Batch | None:
     """A short input of the test sets on which a model is wrong; None where there is none."""
     task = data.task
-    samples, longest = TESTED_IN_ROWS if task.in_rows else TESTED, LONGEST.get(task.name, TESTED_TO)
+    samples, longest = TESTED_IN_ROWS if task.in_rows else TESTED, min(task.longest or TESTED_TO, TESTED_TO)
     for length, test_set in product((n for n in LENGTHS if n <= longest), task.test_sets):
         for operands in test_inputs(task, length, samples, test_set, data.width).values():
             right = 0
