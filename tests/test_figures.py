@@ -62,6 +62,8 @@ def test_a_method_looks_the_same_in_every_figure():
     assert set(style.STYLED) <= set(METHODS)
     own = style.line_style(style.STYLED.index("abc"))
     several = style.line_styles(["other", "abc", "vanilla", "another"])
+    plain_and_schemes = style.line_styles(["vanilla", "nope", "alibi", "rope", "rpe"])
+    assert len({look["color"] for look in plain_and_schemes.values()}) == 5  # they share notebook 2's figures
     assert several["abc"] == own == style.line_styles(["abc"])["abc"]
     assert len({tuple(look.values()) for look in several.values()}) == 4
     first = next(iter(figures.accuracy_by_length(ONE.assign(method="abc"), 6, "title").axes[0].lines))
@@ -100,11 +102,12 @@ def test_a_window_of_open_and_closed_cells_has_no_colour_bar(low, bars):
 
 def test_score_maps_have_a_scale_each():
     given = {"one": torch.tensor([[0.0, 1.0]]), "two": torch.tensor([[CLOSED, -4.0], [2.0, 0.0]])}
-    figure = figures.score_maps(given, "scores")
+    figure = figures.score_maps(given | {"open or closed": torch.tensor([[CLOSED, 0.0]])}, "scores")
     maps, limits = meshes(figure)
-    assert limits == [(0.0, 1.0), (-4.0, 2.0)]
+    assert limits[:2] == [(0.0, 1.0), (-4.0, 2.0)]
+    assert [axis.get_ylabel() for axis in figure.axes].count("added to the score") == 2
     assert np.ma.getmaskarray(maps[1]).tolist() == [[True, False], [False, False]]
-    assert [axis.get_title() for axis in figure.axes if axis.get_xlabel()] == ["one", "two"]
+    assert [axis.get_title() for axis in figure.axes if axis.get_xlabel()] == [*given, "open or closed"]
 
 
 def test_offset_maps_share_a_scale_and_leave_out_what_has_no_weight():

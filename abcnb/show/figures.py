@@ -168,11 +168,12 @@ def number_lengths(table: pd.DataFrame, title: str) -> Figure:
 
 
 def _draw_percents(axis: Axes, table: pd.DataFrame, **options) -> None:
-    """The cells of a table of percents, written out; options as in `seaborn.heatmap`."""
+    """The cells of a table of percents, written out, grey where not run; options as in `seaborn.heatmap`."""
     sns.heatmap(
         table, vmin=0, vmax=100, cmap=style.COLOURMAP, linewidths=1, ax=axis, annot=True, fmt=".4g", **options
     )
     axis.tick_params(rotation=0, length=0)
+    axis.set_facecolor(style.CLOSED)
 
 
 @style.themed()
@@ -216,13 +217,13 @@ def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
     """
     mine = lines[lines["head"] == head]
     groups = {DIRECTIONS[direction]: group for direction, group in mine.groupby("direction", sort=False)}
-    figure, axes = style.row_of_axes(groups, 2.8, 2.6, sharey=True)
+    figure, axes = style.row_of_axes(groups, 2.8, 2.6, ylabel="strength d", sharey=True)
     for axis, group in zip(axes.values(), groups.values(), strict=True):
         dropped, kept = group[~group["kept"]], group[group["kept"]]
         axis.vlines(group["offset"], 0, group["strength"], color="0.7", linewidth=1)
         axis.plot("offset", "strength", "o", data=dropped, color=style.DROPPED, markersize=3.5, label="dropped")
         axis.plot("offset", "strength", "D", data=kept, color=style.KEPT, markersize=6, label="kept")
-        axis.set(xlabel="offset", ylabel="strength d")
+        axis.set(xlabel="offset")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.axes[0].legend(fontsize=7)
     figure.suptitle(f"head {head}")
@@ -334,7 +335,8 @@ def _maps(
 ) -> Figure:
     """Heat maps by name, four in a row, with few ticks or the source's tokens; what is −inf is grey.
 
-    With `limits` they share a scale, and the last one alone has the colour bar, which `bar` labels; empty for none.
+    With `limits` they share a scale, and the last one alone has the colour bar, which `bar` labels; empty for none, and
+    none where all open cells are alike.
     In one stream a row is a token too, the one before the token it writes.
     """
     figure, axes = style.row_of_axes(matrices, *size, most=4)
@@ -345,7 +347,8 @@ def _maps(
         some = {column: column for column in range(0, columns, max(1, columns // 6))}
         down = {row: row for row in range(0, rows, max(1, rows // 8))}
         mesh = _draw_map(axis, values, down, dict(enumerate(source)) if labelled else some, **limits)
-        if bar and (not limits or name == list(matrices)[-1]):
+        graded = np.ptp(values[np.isfinite(values)]) > 0
+        if bar and (name == list(matrices)[-1] if limits else graded):
             figure.colorbar(mesh, ax=axis, label=bar).outline.set_visible(False)
         if labelled:
             axis.tick_params("x", labelsize=7 if columns <= 20 else 6)

@@ -39,11 +39,13 @@ THEME = {
 
 
 def line_style(number: int) -> dict:
-    """Colour, marker and dashes of the n-th line; the ten colours repeat with other dashes."""
+    """Colour, marker and dashes of the n-th line; the ten colours repeat with other dashes, three later each time,
+    since the eleventh method is often shown beside the first."""
+    again, place = divmod(number, len(PALETTE))
     return {
-        "color": PALETTE[number % len(PALETTE)],
+        "color": PALETTE[(place + 3 * again) % len(PALETTE)],
         "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": DASHES[number // len(PALETTE) % len(DASHES)],
+        "linestyle": DASHES[again % len(DASHES)],
     }
 
 
