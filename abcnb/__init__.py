@@ -1,9 +1,9 @@
 """abcnb: small Transformers that learn arithmetic and generalize in length.
 
-The idea is four functions (`pipeline`): interpolate, calibrate, retrain, evaluate. Rooms below it are the core, each
-knowing those before it alone: `machine`, `lines`, `tasks`, `model`. Beside it stand `rivals` (other papers' position
-schemes, LoRA), `other_tasks` (of benchmarks), `yours` (lines in other models) and `proof` (right at every length),
-above it `study` (what was run), `show` (what is seen) and `bench`.
+The idea is four functions (`pipeline`): interpolate, calibrate, retrain, evaluate. Below it are the rooms of the
+core, each importing only those before it: `machine`, `lines`, `tasks`, `model`. Beside it are `rivals` (position
+schemes of other papers, LoRA), `other_tasks` (from benchmarks), `yours` (lines in other models) and `proof` (right
+at every length); above it are `study` (experiments and their runs), `show` (figures and pages) and `bench`.
 """
 
 from typing import TYPE_CHECKING
@@ -53,9 +53,9 @@ __all__ = [
 
 
 def predict(run: "str | Path | Run", text: str, device: str = "auto") -> "Prediction":
-    """One answer of a trained run, written token by token: `abcnb.predict("reports/models/5a581757de78", "99+1")`.
+    """Answer one input with a trained run, token by token: `abcnb.predict("reports/models/5a581757de78", "99+1")`.
 
-    It has source, output and label as tokens, and the answer and the true one as numbers.
+    The prediction has source, output and label as tokens, and the model's and the true answer as numbers.
 
     Args:
         run: a run, its folder, or the start of its hash.

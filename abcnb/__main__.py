@@ -43,13 +43,13 @@ app = typer.Typer(
     help="Small Transformers that learn arithmetic and generalize in length.",
 )
 
-# typer's and click's base of all errors in arguments; typer keeps its own copy of click in some versions.
+# The base class of all argument errors of typer and click; some versions of typer have their own copy of click.
 CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 INTERRUPTED = 130  # the exit status of Ctrl-C
 NUMBERS, NAMES = ("--lengths", "--seeds", "--notebooks"), ("--tasks", "--methods")
 RUNS, COMMITTED = Path("runs"), Path("reports")
-# The longest first, for two workers to end together.
+# The longest first, so that two workers end together.
 MAIN_TASKS, MAIN_METHODS = ("parity", "addition", "n-by-1", "successor"), ("vanilla", "abs", "abc")
 ALL_LENGTHS, WHY_TASKS = " ".join(map(str, LENGTHS)), " ".join(why.TASKS)
 
@@ -79,13 +79,13 @@ def _end(failures: list[str]) -> None:
 
 
 def _note(codes: set[str]) -> None:
-    """One line on what is of other code than this, where something is."""
+    """Say in one line which results come from other code, if any do."""
     if line := older(codes, "--fresh", "these results"):
         print(line, file=sys.stderr)
 
 
 def printable(text: str) -> str:
-    """A text with its control characters written out, since one from a file could steer the terminal."""
+    """A text with its control characters escaped, since text from a file could control the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -205,7 +205,7 @@ def evaluate_command(
     print(*scores, sep="\n")
 
 
-@app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is a text
+@app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is an input
 def predict_command(run: RunName, text: Text, device: Device = "auto", runs: Runs = RUNS):
     """Decode one input greedily and print the answer beside the true one."""
     torch.set_num_threads(1)
@@ -274,7 +274,7 @@ def reproduce_command(
         )
     names = product(_numbers(seeds, least=0), named, chosen)  # Vanilla first: ABC calibrates it
     wanted = [experiment(task, method, preset, seed) for seed, method, task in names]
-    # What is measured lands beside the runs, and never in the committed files.
+    # Measurements go beside the runs, never into the committed files.
     csv, tests = runs / "results" / "accuracy.csv", evaluations_of(measured, samples, min(samples, HARD_SAMPLES))
     failures = run_all(dict.fromkeys(wanted, tests), runs, csv, open_engine(workers=workers), device, fresh)
     both = (results.read(file) for file in (csv, reports / "results" / "accuracy.csv"))
@@ -322,7 +322,7 @@ def sweep_command(
     if engine == "ray" and not gpu_share:
         if device.startswith("cuda"):
             raise ValueError(f"expected --gpu-share above 0 for runs on {device}, got 0")
-        device = "cpu"  # Ray does not hide the cards from a task without a share of one
+        device = "cpu"  # Ray does not hide GPUs from a task without a share of one
     place = open_engine(engine, workers, address, gpu_share)
     failures = run_all(wanted, runs.resolve(), csv, place, device, fresh)
     table = results.read(csv)
@@ -380,7 +380,7 @@ def table_command(
     made |= {reports / "right_at_every_length.md": tables.markdown(certificates.table(proved))}
     made |= {reports / "other_tasks.md": other_tasks.page(reports)}
     texts = {document: tables.with_table(text, document) for document, text in made.items()}
-    texts |= {reports / "methods.md": methods_page()}  # all of them before the first is written
+    texts |= {reports / "methods.md": methods_page()}  # all are made before the first is written
     for document, text in texts.items():
         write_atomically(document, lambda file, text=text: file.write_text(text, encoding="utf-8"))
 
@@ -442,13 +442,13 @@ def bench_command(device: Device = "cpu"):
 
 
 def _interrupt(*_) -> None:
-    """The first Ctrl-C ends the command, the second does not wait for its clean-up."""
+    """The first Ctrl-C ends the command; the second does not wait for its clean-up."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Run the command line; what is wrong with an input is one line and exit status 2."""
+    """Run the command line; an invalid input gives a one-line message and exit status 2."""
     arguments = joined(sys.argv[1:] or ["--help"])
     told, status = None, 0
     try:
@@ -470,6 +470,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in the background
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if it is ignored, as in the background
         signal.signal(signal.SIGINT, _interrupt)
     main()

@@ -1,6 +1,6 @@
-"""Speed as ratios within one run: on one thread of a CPU, or training steps on a GPU.
+"""Speed as ratios within one benchmark: everything on one CPU thread, or training steps on a GPU.
 
-Of a training step against PyTorch's own model and the rate of matrix products, of exact match, of a Llama with lines.
+It times training steps against PyTorch's own model and matrix products, exact match, and a Llama with lines.
 """
 
 import time
@@ -33,14 +33,14 @@ from abcnb.tasks.training_data import TrainingData
 from abcnb.yours.hugging_face import attach
 from abcnb.yours.pytorch import TokenRule
 
-BATCH, WIDTHS = 128, range(2, 10)  # of the Llama
+BATCH, WIDTHS = 128, range(2, 10)  # for the Llama
 EXACT_MATCHES = 256
 # Exact match along lines: task, length and samples; outputs in rows are in one stream.
 ALONG_LINES = ("addition", 60, 256), ("addition", 600, 32), ("addition", 2000, 4), ("multiplication", 60, 1)
 
 
 def seconds(work: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
-    """Seconds a call: the best of three blocks of `repeats`, each waited for once, after one to warm up."""
+    """Seconds per call: the best of three blocks of `repeats` calls, each waited for once, after a warm-up."""
 
     def clock() -> float:
         if device.type == "cuda":
@@ -57,7 +57,7 @@ def matrix_rate(device: torch.device, dtype: torch.dtype = torch.float32, size: 
 
 
 def built(e: Experiment, device: torch.device) -> Transformer:
-    """A new model of an experiment whose biases are written, in training."""
+    """A new model, in training mode, of an experiment whose biases are not found in attention."""
     return new_model(e, written_biases(e)).to(device).train()
 
 
@@ -81,7 +81,7 @@ class TorchDecoder(Transformer):
 
 
 def step_of(model: nn.Module, e: Experiment, device: torch.device) -> Callable[[], torch.Tensor]:
-    """A step as `training.train` makes it after warm-up, its batch drawn on the device."""
+    """A step as `training.train` takes it just after warm-up, drawing its batch on the device."""
     data, generator = e.data(device), torch.Generator(device).manual_seed(e.seed)
     config, optimizer = e.training, optimizer_of(model, e.training)
     draw = partial(data.train, config.batch_size, generator)
@@ -89,7 +89,7 @@ def step_of(model: nn.Module, e: Experiment, device: torch.device) -> Callable[[
 
 
 def step_of_many(e: Experiment, count: int, device: torch.device) -> Callable[[], torch.Tensor]:
-    """The same of models that differ in their seeds alone, in one batched pass."""
+    """The same for models that differ only in their seeds, in one batched pass."""
     each, data = [replace(e, seed=e.seed + number) for number in range(count)], e.data(device)
     stacked = Stacked([built(one, device) for one in each], e.training)
     generators = [torch.Generator(device).manual_seed(one.seed) for one in each]
@@ -98,7 +98,7 @@ def step_of_many(e: Experiment, count: int, device: torch.device) -> Callable[[]
 
 
 def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, steps: int = 20) -> list[str]:
-    """Steps of several models at once, against as many one after another."""
+    """Steps of several models at once, against one model after another."""
     alone, lines = seconds(step_of(built(e, device), e, device), device, steps), []
     for count in counts:
         taken = seconds(step_of_many(e, count, device), device, steps)
@@ -107,7 +107,7 @@ def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, ste
 
 
 def bench_parts(e: Experiment, device: torch.device, steps: int = 20) -> str:
-    """Where the time of a training step goes, and of its part of a validation, as shares of their sum."""
+    """How the time of a training step, with its part of a validation, divides, in percent."""
     model, data, config = built(e, device), e.data(device), e.training
     optimizer, generator = optimizer_of(model, config), torch.Generator(device).manual_seed(e.seed)
     draw = partial(data.train, config.batch_size, generator)
@@ -130,7 +130,7 @@ def bench_parts(e: Experiment, device: torch.device, steps: int = 20) -> str:
 
 
 def bench_step(e: Experiment, device: torch.device, steps: int = 20) -> list[str]:
-    """Steps per second, shares of the matrix rate, beside those of `torch.nn.TransformerDecoder`, and their parts."""
+    """Steps per second and shares of the matrix rate, ours and PyTorch's, and where the time of ours goes."""
     forms = {"ours": built(e, device), "torch.nn.TransformerDecoder": TorchDecoder(e).to(device).train()}
     if device.type == "cuda":
         forms["ours, compiled"] = torch.compile(built(e, device))
@@ -171,7 +171,7 @@ def bench_along_lines(name: str, length: int, samples: int) -> str:
     """Exact match along lines, in chunks, against the whole attention matrix."""
     model, batch = _test(name, length, samples)
     few = seconds(lambda: predictions_in_chunks(model, batch), CPU)
-    # Its lines a mask over all columns, with queries and keys, as its attention is recorded.
+    # The same model with its lines as a mask over all columns, and queries and keys, as when recording attention.
     model.__class__ = type("WholeMatrix", (Transformer,), {"gathers": False})
     whole = seconds(lambda: model.predictions(batch), CPU)
     return (
@@ -181,7 +181,7 @@ def bench_along_lines(name: str, length: int, samples: int) -> str:
 
 
 def kept_bytes(forward: Callable[[], torch.Tensor], weights: set[int]) -> int:
-    """Bytes that a forward pass keeps for the backward pass, each storage once, but for weights (their addresses)."""
+    """Bytes a forward pass keeps for the backward pass, each storage once, except weights (by address)."""
     storages: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -189,7 +189,7 @@ def kept_bytes(forward: Callable[[], torch.Tensor], weights: set[int]) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        _loss = forward()  # alive, so that no address is used twice
+        _loss = forward()  # kept alive, so that no address is reused
     return sum(size for address, size in storages.items() if address not in weights)
 
 
@@ -207,7 +207,7 @@ def batch_of(data: TrainingData, widths: range, generator: torch.Generator) -> d
 
 
 def bench_lines() -> list[str]:
-    """Time and memory of both passes with lines, in parts of those without, on one shape and on eight padded ones."""
+    """Time and memory of both passes with lines, over those without, on one shape and on eight padded ones."""
     import transformers
 
     data, generator = TrainingData("addition", one_stream=True), torch.Generator().manual_seed(0)
@@ -236,7 +236,7 @@ def _cost(model: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[float, int]
 
 
 def bench_cpu() -> str:
-    """All of it on one thread, as text."""
+    """The whole CPU benchmark, on one thread, as text."""
     torch.set_num_threads(1)
     vanilla, by_hand = experiment("addition", "vanilla"), experiment("addition", "abs")
     lines = [hardware(CPU), bench_exact_match(), *(bench_along_lines(*size) for size in ALONG_LINES)]
@@ -245,7 +245,7 @@ def bench_cpu() -> str:
 
 
 def bench_gpu(device: torch.device, preset: str = "paper", steps: int = 20, counts: tuple = (8, 32)) -> str:
-    """Steps of Vanilla Successor and Addition, and of many models of Addition at once, as text."""
+    """Training steps of Vanilla Successor and Addition, and of many Addition models at once, as text."""
     wanted = [experiment(task, "vanilla", preset) for task in ("successor", "addition")]
     lines = [line for e in wanted for line in bench_step(e, device, steps)]
     return "\n".join([hardware(device), *lines, *bench_many(wanted[-1], counts, device, steps)])

@@ -6,9 +6,9 @@
     model = retrain(data, lines)         a new Transformer that sees nothing else
     evaluate(model, data, [6, 20, 60])   exact match at lengths it never met
 
-The same for every task. `TrainingData("addition", one_stream=True)` is for decoder-only models; outputs in rows
-(`multiplication`, `many-addition`, `nested`) always are. Lines written by hand (ABS) are lines too:
-`retrain(data, lines_by_hand(data))`. `study.fitting` calls these functions and adds folders, checkpoints and locks.
+The same for every task. `TrainingData("addition", one_stream=True)` is for decoder-only models; data of outputs in
+rows (`multiplication`, `many-addition`, `nested`) always are. Lines written by hand (ABS) are lines too:
+`retrain(data, lines_by_hand(data))`. `study.fitting` builds on these and adds folders, checkpoints and locks.
 
 Source: paper, section 4 and appendix D (ABC), appendix C.4 (ABS).
 """
@@ -30,8 +30,8 @@ from abcnb.model.transformer import Transformer
 from abcnb.tasks.task import Task
 from abcnb.tasks.training_data import TrainingData, generator_for
 
-# What is calibrated. What is retrained has no positions, and more heads, since each has one line; in one stream, where
-# steps are of several kinds, it is told which.
+# The model to calibrate. The retrained one has no positions, and more heads, since each has one line; in one
+# stream with several kinds of steps, it is told which kind each step is.
 PLAIN = ModelConfig(decoder_layers=2, position="sinusoidal")
 HEADS_WITH_LINES = 16
 TRAINING = TrainingConfig(steps=1000, learning_rate=2e-3)
@@ -62,12 +62,12 @@ def new_model(
     biases: Biases = NO_BIASES,
     change: Callable[[Transformer], None] | None = None,
 ) -> Transformer:
-    """A freshly initialized model, the same for the same seed; the global generator is left as it was.
+    """A freshly initialized model, the same for the same seed; the global generator is left unchanged.
 
-    `change` is called with it at the end, and may draw what else it needs.
+    `change` is called with the model at the end, and may draw more random numbers.
 
     Raises:
-        ValueError: task, architecture and biases do not go together, or the model does not fit into memory.
+        ValueError: task, architecture and biases do not fit together, or the model does not fit into memory.
     """
     task.check_architecture(config.architecture)
     in_stream = config.architecture == "decoder-only"
@@ -82,7 +82,7 @@ def new_model(
 
 
 def check_data(data: TrainingData, model: Transformer | None = None) -> None:
-    """Refuse what is no training data, or data of another task than a model was trained on."""
+    """Raise ValueError unless this is training data, of the task, base and form that a model was trained on."""
     if not isinstance(data, TrainingData):
         raise ValueError(f"expected TrainingData, such as abcnb.TrainingData('successor'), got {data!r}")
     if model is None:
@@ -112,10 +112,10 @@ def interpolate(
     seed: int = 0,
     **watch,
 ) -> Transformer:
-    """A plain model; with enough steps it is right at its training lengths. Its `history` holds the validations.
+    """Train a plain model; with enough steps it is right at its training lengths. `history` holds its validations.
 
     Args:
-        data: what it is trained on (`TrainingData.for_plain`).
+        data: what it is trained on (as `data.for_plain`).
         model: sizes and positions; `plain_model(data)` when None.
         training: steps, batch size, learning rate.
         seed: of initialization, batches and dropout.
@@ -133,9 +133,9 @@ def interpolate(
 def attention_of(
     model: Transformer, data: TrainingData, what: str = "weights", seed: int = 0
 ) -> list[AveragedAttention]:
-    """A trained model's attention, averaged over 4,096 of its training samples, for each shape that was drawn.
+    """A trained model's attention over 4,096 training samples, averaged for each shape that was drawn.
 
-    `what` is `weights` or `scores`, and `data` what it was trained on; other data are refused.
+    `what` is `weights` or `scores`; `data` is what it was trained on, and other data raise ValueError.
 
     Source: paper, appendix D, step 1.
     """
@@ -161,14 +161,14 @@ def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: in
 
 
 def biases_of(lines: Calibration | Biases, data: TrainingData, heads: int) -> Biases:
-    """The biases of found or written lines; anything else, and found lines of other data, are refused."""
+    """The biases of found or written lines; raises ValueError for anything else, and found lines of other data."""
     if isinstance(lines, Biases):
         return lines
     if not isinstance(lines, Calibration):
         raise ValueError(f"expected what calibrate() or lines_by_hand() returns, got {type(lines).__name__}")
     biases = lines.biases(heads)
     for bias in (*biases.self_biases, *biases.cross_biases):
-        bias.open_tokens(torch.tensor([0]), data.stream.to("cpu"))  # refuses lines of other segments
+        bias.open_tokens(torch.tensor([0]), data.stream.to("cpu"))  # raises for lines of other segments
     return biases
 
 
@@ -181,18 +181,18 @@ def retrain(
     look_once: bool = False,
     **watch,
 ) -> Transformer:
-    """A new model whose attention sees the tokens on the lines, and nothing else; otherwise as `interpolate`.
+    """Train a new model whose attention sees only the tokens on the lines; otherwise as `interpolate`.
 
     Args:
         data: what it is trained on.
         lines: found by `calibrate`, or written by hand (`lines_by_hand`, `line.windows`), dealt to its heads.
         model: sizes and positions; `model_with_lines(data)` when None.
         training: steps, batch size, learning rate; outputs in rows take 2,500 steps.
-        look_once: lines in the first layer alone (`in_first_layer`), for a certificate with few windows.
+        look_once: keep lines in the first layer only (`in_first_layer`), for a certificate with few windows.
         seed, **watch: as in `interpolate`.
 
     Raises:
-        ValueError: no lines, or lines to tokens that the data do not have.
+        ValueError: `lines` are not lines, or lead to tokens that the data do not have.
     """
     check_data(data)
     config = model or model_with_lines(data)
@@ -208,18 +208,18 @@ def evaluate(
     samples: int = 10_000,
     test_set: str = "random",
 ) -> list[Score]:
-    """Exact match by length: one `Score` for each.
+    """Exact match by length: one `Score` per length.
 
     Args:
         model: any trained model.
-        data: what it was trained on: its task, form and width.
+        data: what it was trained on; the test has its task and form, and at least its width.
         lengths: of the operands, in digits; one or several.
         samples: at most this many per length, split evenly among the kinds of a test set, at least one of each.
         test_set: `random`, `hard`, `unequal` or `padded` (`abcnb.tasks.testsets`).
 
     Raises:
         ValueError: an unknown test set, no length, a length or sample count that is not a whole number of at least
-            1, or data of another task than the model's.
+            1, or data of a task other than the model's.
     """
     check_data(data, model)
     lengths = list(lengths) if isinstance(lengths, Iterable) else [lengths]

@@ -2,10 +2,10 @@
 
 For every line l of a direction (1, Δ) through the averaged attention Ā of a head:
 
-    d_l = Σ Ā[i, j] over its cells, or their mean;   it is kept where d_l > κ σ + μ;   its cells get d_l − max d
+    d_l = Σ Ā[i, j] over its cells, or their mean;   l is kept if d_l > κ σ + μ;   its cells get d_l − max d
 
-In a larger matrix a line with Δ ≥ 0 keeps its distance from the top-left corner and one with Δ < 0 from the top-right
-one. A row that no kept line crosses stays open: −1e6 on a whole row changes nothing after the softmax.
+In a larger matrix, a line with Δ ≥ 0 keeps its distance from the top-left corner and one with Δ < 0 from the
+top-right one. A row that no kept line crosses stays open: −1e6 on a whole row changes nothing after the softmax.
 
 Source: paper, appendix D steps 1 to 3 and Algorithm 1. Read as meant, not as printed: it normalizes Ã_tmp (not Ã),
 `size` restarts for each cell, and a negative Δ aligns the top-right corners (a shift by N − n).
@@ -34,20 +34,20 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Algorithm1Config:
-    """The choices of Algorithm 1, and what the paper's text and the authors' code take.
+    """The choices of Algorithm 1, with the values of the paper's text and the authors' code.
 
     Attributes:
         kappa_self, kappa_cross: κ of the threshold κσ + μ. Text: 0.87 and 4.5, in an earlier version 2.
         directions_self, directions_cross: the Δ of the lines sought. Code: 1 and −1; text: −1, 0 and 1.
-        rows: how many of the first output steps the lines are sought in; 0 is all of them (text). The code takes the
-            first 6: with operands padded to 61 digits the later steps of training samples write leading zeros.
+        rows: lines are sought in this many of the first output steps; 0 means all of them (text). The code takes
+            the first 6: with operands padded to 61 digits, later steps of training samples write leading zeros.
         average: what is averaged over samples: attention `weights` after the softmax (code) or `scores` before (text).
         statistic: a line's d_l: the `sum` of its cells (code) or their `mean` (text).
         threshold_on: compare the `line`'s d_l (code), or d_l − max d, `centred` (text; weights never survive it).
-        pool: max d, σ and μ over the lines of each `direction` (code, which has one), or of the whole `head` (text).
+        pool: take max d, σ and μ over each `direction` (code, which has one) or over the whole `head` (text).
 
     Raises:
-        ValueError: a field of another type, a choice that there is not, or directions other than −2 to 2.
+        ValueError: a field of the wrong type, an unknown choice, rows below 0, or directions other than −2 to 2.
     """
 
     kappa_self: float = 0.87
@@ -72,7 +72,7 @@ class Algorithm1Config:
 
 
 class MatrixLine(NamedTuple):
-    """One kept line: in row i it is at column Δ·i + offset, from the left, or |Δ|·i + offset from the right (Δ < 0)."""
+    """One kept line: in row i, at column Δ·i + offset from the left, or |Δ|·i + offset from the right (Δ < 0)."""
 
     head: int
     direction: int
@@ -81,14 +81,14 @@ class MatrixLine(NamedTuple):
 
 
 def columns_on(direction: int, offset: torch.Tensor, rows: torch.Tensor, total: int) -> torch.Tensor:
-    """The column that lines are at in rows, [lines, rows], of a matrix with so many columns; −1 outside it."""
+    """The column of each line in each row, [lines, rows], of a matrix with `total` columns; −1 outside it."""
     x = offset[:, None] + abs(direction) * rows
     return torch.where((x >= 0) & (x < total), x if direction >= 0 else total - 1 - x, -1)
 
 
 @dataclass(frozen=True)
 class MatrixLines(SavedLines):
-    """Kept lines as a bias of any size: their values on their cells, the larger one where they cross, −∞ elsewhere.
+    """Kept lines as a bias of any size: their values on their cells, the larger where they cross, −∞ elsewhere.
 
     A head without lines, and a row that no line of its head crosses, is 0 everywhere.
     """
@@ -117,7 +117,7 @@ def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> 
     Args:
         attention: [heads, rows, columns], averaged over samples.
         name: `self` or `cross`; lines of self-attention end at its diagonal.
-        config: the choices.
+        config: the choices of Algorithm 1.
 
     Returns:
         One row for each line and head: head, direction, offset, strength (d_l), centred (d_l − max d) and kept.
@@ -143,7 +143,7 @@ def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> 
         some = pools == pool
         mean, deviation = d[:, some].mean(1, keepdim=True), d[:, some].std(1, correction=0, keepdim=True)
         centred[:, some] = d[:, some] - d[:, some].amax(1, keepdim=True)
-        # The margin keeps rounding noise around equal lines from counting as a pattern.
+        # The margin keeps rounding noise among equal lines from counting as a pattern.
         threshold = getattr(config, f"kappa_{name}") * deviation + mean + 1e-6 * mean.abs()
         kept[:, some] = (centred if config.threshold_on == "centred" else d)[:, some] > threshold
     heads, lines = d.shape

@@ -1,10 +1,10 @@
-"""Attention biases: the interface that each of them keeps, causality, and what a task or a method closes.
+"""Attention biases: the interface they share, causality, and what a task or a method closes.
 
 A bias is a callable `bias(rows, columns) -> [heads, rows, columns]`, added to the attention scores before the softmax.
-`rows` are numbers of the decoder's tokens, [rows]: the steps of an encoder-decoder, the tokens of one causal sequence.
-`columns` are `coordinates.Columns`, of the source for cross-attention and of the decoder for self-attention. Columns
-above the diagonal of self-attention are closed by the model for every method. Biases made of lines are in `line`,
-those of distances in `rivals.distances`.
+`rows` are the numbers of the decoder's tokens, [rows]: steps in an encoder-decoder, tokens in one causal sequence.
+`columns` are `coordinates.Columns`, of the source for cross-attention and of the decoder for self-attention. The
+model closes columns above the diagonal of self-attention for every method. Biases made of lines are in `line`,
+those made of distances in `rivals.distances`.
 """
 
 from typing import NamedTuple, Protocol
@@ -23,7 +23,7 @@ class Bias(Protocol):
 
 
 class Biases(NamedTuple):
-    """The biases of a model's decoder: of each attention none, one for all layers, or one for each layer."""
+    """The biases of a model's decoder; each attention has none, one for all layers, or one per layer."""
 
     self_biases: tuple[Bias, ...] = ()
     cross_biases: tuple[Bias, ...] = ()
@@ -48,5 +48,5 @@ def own_token(rows: torch.Tensor, columns: Columns) -> torch.Tensor:
 
 
 def own_token_first(layers: int) -> Biases:
-    """In the first of so many layers every token sees itself alone; the others see all before."""
+    """In the first of `layers` layers every token sees only itself; in the others, all earlier tokens too."""
     return Biases((own_token, *[unbiased] * (layers - 1)))

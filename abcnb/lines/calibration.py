@@ -1,16 +1,16 @@
 """Attention bias calibration (ABC): averaged attention in, lines out. One rule with one constant, τ.
 
-    1. The attention of a plain model, averaged over its own training samples of each shape, every layer and head by
-       itself; a shape that is drawn often counts no more than another.
-    2. The share of a line: the attention on its cells, divided by the number of steps of its kind.
+    1. Average the attention of a plain model over its own training samples of each shape, for each layer and head
+       separately; a shape counts no more for being drawn often.
+    2. The share of a line is the attention on its cells, divided by the number of steps of its kind.
     3. In each head, take the line with the largest share, if that exceeds τ; set its cells to zero; repeat.
-    4. The lines of all heads of all layers, each once, with its largest share.
-    5. Dealt to the heads of a new model, strongest first, one line to a head, the same in every layer.
+    4. Collect the lines of all heads of all layers, each once, with its largest share.
+    5. Deal them to the heads of a new model, strongest first, one line per head, the same in every layer.
 
-The share counts all steps of a kind, and not only those that a line meets, so a short line cannot win. Without step 3's
-zeros, lines that cross a strong one would borrow from it. Candidates are all lines that the coordinates of the tokens
-allow: every coordinate follows a counter of the step, at slope 1 or 2 and counted from either end, or none; where two
-candidates open the same cells, the simpler one is meant.
+The share counts all steps of a kind, not only those that a line meets, so a short line cannot win. Without the
+zeros of step 3, lines that cross a strong one would borrow from it. Candidates are all lines that the coordinates
+of the tokens allow: every coordinate follows a counter of the step, at slope 1 or 2 and counted from either end,
+or none; if two candidates open the same cells, the simpler one is taken.
 
 Source: paper, appendix D, which averages over lines of the attention matrix and keeps those above κσ + μ
 (`algorithm1`); coordinates, shares, the zeros and dealing are this project's.
@@ -38,9 +38,9 @@ class AveragedAttention:
     """Attention of a trained model, averaged over samples of one shape.
 
     Attributes:
-        stream: the coordinates of their tokens.
+        stream: the coordinates of the samples' tokens.
         self_attention: [layers, heads, rows, rows].
-        cross_attention: [layers, heads, rows, columns]; no columns in one causal sequence.
+        cross_attention: [layers, heads, rows, columns]; without columns in one causal sequence.
     """
 
     stream: Stream
@@ -53,9 +53,9 @@ class AveragedAttention:
         return "x".join(map(str, self.stream.shape))
 
     def over_columns(self, steps: int) -> "AveragedAttention":
-        """The same over the columns of an encoder-decoder's matrix (`of_matrix`), of its first output steps.
+        """The same over the columns of an encoder-decoder's matrix (`of_matrix`), for its first `steps` steps.
 
-        Where operands are padded to the longest test, later steps write zeros alone, and where they look says nothing.
+        If operands are padded to the longest test, later steps write only zeros; where they look says nothing.
         """
         whole = of_matrix(self.stream)
         stream = replace(whole, kind=whole.kind[:steps], row=whole.row[:steps], place=whole.place[:steps])
@@ -66,7 +66,7 @@ class AveragedAttention:
 
 
 class Found(NamedTuple):
-    """A line that a plain model looks along: the head and layer with the largest share, and that share."""
+    """A line that a plain model looks along, its largest share, and the layer and head that have it."""
 
     line: Line
     share: float
@@ -76,9 +76,9 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What ABC found, strongest first for each kind of step and attention. Prints as a table of lines and shares.
+    """What ABC found, strongest first per kind of step and attention. Prints as a table of lines and shares.
 
-    `attention` is what was calibrated, and `stream` that of its largest input.
+    `attention` is what was calibrated, and `stream` is that of its largest input.
     """
 
     found: tuple[Found, ...]
@@ -86,17 +86,17 @@ class Calibration:
     attention: list[AveragedAttention] = field(repr=False)
 
     def biases(self, heads: int) -> Biases:
-        """The lines dealt to the heads of a new model; of each kind of step and attention at most one to a head."""
+        """The lines dealt to a new model's heads, at most one per head for each kind of step and attention."""
         return deal(self.strongest(heads), self.stream, heads)
 
     def strongest(self, most: int) -> list[Line]:
-        """The strongest lines of each kind of step and attention, at most so many."""
+        """The strongest lines, at most `most` for each kind of step and attention."""
         parts = groupby(self.found, lambda found: (found.line.step, self.stream.is_crossed(found.line.segment)))
         return [found.line for _, part in parts for found in islice(part, most)]
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row for each line: attention, step, line, share, layer, head."""
+        """One row per line: attention, step, line, share, layer, head."""
         rows = [
             ("cross" if self.stream.is_crossed(line.segment) else "self", line.step, str(line), *where)
             for line, *where in self.found
@@ -111,13 +111,13 @@ class Calibration:
 def calibrate_attention(
     attention: list[AveragedAttention], tau: float = TAU, pick: "Pick | None" = None
 ) -> Calibration:
-    """The lines that averaged attention of one or more shapes of a task follows.
+    """The lines that the averaged attention of one or more shapes of a task follows.
 
-    `pick` says how the lines of one head are picked, in place of step 3.
+    `pick` picks the lines of one head, in place of step 3.
 
     Raises:
-        ValueError: no attention, weights that are not finite, τ that is not between 0 and 1, no line above it, or
-            shapes of different segments.
+        ValueError: no attention, weights that are not finite, τ not between 0 and 1, no line above it, or
+            shapes with different segments.
     """
     best: dict[Line, Found] = {}
     for found in lines_of_heads(attention, tau, pick):
@@ -139,7 +139,7 @@ def calibrate_attention(
 def lines_of_heads(
     attention: list[AveragedAttention], tau: float = TAU, pick: "Pick | None" = None
 ) -> list[Found]:
-    """The lines of every head of every layer by itself, as in `calibrate_attention`; there may be none."""
+    """The lines of each head of each layer separately, as in `calibrate_attention`; there may be none."""
     if not attention:
         raise ValueError("expected averaged attention of at least one shape, got none")
     if not isinstance(tau, (int, float)) or not 0 < tau < 1:
@@ -164,14 +164,14 @@ class Sought:
 
     Attributes:
         lines: the candidates, simplest first.
-        cells: for each shape the cells of each candidate in the flattened matrix, [candidates, steps]; the number of
-            cells, one past the last index, where it has none.
-        steps: of the kind, in all shapes.
+        cells: per shape, the cell of each candidate at each step in the flattened matrix, [candidates, steps]; the
+            number of cells, one past the last index, where it has none.
+        steps: the number of steps of the kind, over all shapes.
     """
 
     def __init__(self, streams: list[Stream], step: str, crossing: bool):
         self.lines = candidates(streams, step, crossing)
-        alike = defaultdict(list)  # those that differ in their offsets only
+        alike = defaultdict(list)  # candidates that differ only in their offsets
         for number, line in enumerate(self.lines):
             alike[line.segment, line.follows].append(number)
         self.cells: list[torch.Tensor] = []
@@ -182,7 +182,7 @@ class Sought:
             here = (kind == stream.kinds.index(step)).nonzero().flatten()
             found = torch.empty(len(self.lines), len(here), dtype=torch.long)
             for numbers in alike.values():
-                # of all offsets at once: one by one the thousands of candidates of outputs in rows take a minute
+                # all offsets at once: one by one, the thousands of candidates of outputs in rows take a minute
                 offsets = torch.tensor([self.lines[number].offset for number in numbers])
                 line = self.lines[numbers[0]]._replace(offset=tuple(offsets.T[..., None]))
                 found[numbers] = tokens_on(line, stream.segment(line.segment), row[here], place[here]) - first
@@ -191,12 +191,12 @@ class Sought:
             self.steps += len(here)
 
     def shares(self, flat: list[torch.Tensor]) -> torch.Tensor:
-        """The share of each candidate, [candidates], from each shape's flattened weights with a zero at their end."""
+        """The share of each candidate, [candidates], from each shape's flattened weights with a zero appended."""
         sums = [weights[cells].sum(1) for weights, cells in zip(flat, self.cells, strict=True)]
         return torch.stack(sums).sum(0) / max(self.steps, 1)
 
     def strongest(self, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
-        """The lines of one head with more than τ, strongest first, each without the cells of those before it."""
+        """One head's lines with a share above τ, strongest first, each without the cells of those before it."""
         flat, kept = [torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights], []
         while self.lines and self.steps:
             shares = self.shares(flat)
@@ -210,12 +210,12 @@ class Sought:
         return kept
 
 
-# The candidates, a head's weights for each shape, [rows, columns], and τ, to its lines and their shares.
+# From the candidates, a head's weights for each shape, [rows, columns], and τ to its lines and their shares.
 Pick = Callable[[Sought, list[torch.Tensor], float], list[tuple[Line, float]]]
 
 
 def candidates(streams: list[Stream], step: str, crossing: bool) -> list[Line]:
-    """Every line that steps of a kind may look along in one attention, simplest first, as lines of head 0."""
+    """Every line along which steps of a kind may look in one attention, simplest first, as lines of head 0."""
     found, highest = [], _highest_counters(streams, step)
     for name in [s.name for s in streams[0].segments if streams[0].is_crossed(s.name) == crossing]:
         of_shapes = [stream.segment(name) for stream in streams]
@@ -225,7 +225,7 @@ def candidates(streams: list[Stream], step: str, crossing: bool) -> list[Line]:
 
 
 def _highest_counters(streams: list[Stream], step: str) -> dict[str, int]:
-    """The largest value of each counter that differs between the steps of a kind."""
+    """The largest value of each counter that varies among the steps of a kind."""
     found = {}
     for counter in COUNTERS:
         values = torch.cat([getattr(s, counter)[s.kind == s.kinds.index(step)] for s in streams])
@@ -235,11 +235,11 @@ def _highest_counters(streams: list[Stream], step: str) -> dict[str, int]:
 
 
 def _axis(of_shapes: list[Segment], i: int, highest: dict[str, int]) -> Iterable[tuple[str, int]]:
-    """What the i-th coordinate of a segment may follow, and at which offsets: all that meet it in some step."""
+    """What the i-th coordinate of a segment may follow, and at which offsets: all that meet it at some step."""
     size = max(segment.shape[i] for segment in of_shapes)
     reach = of_shapes[0].reach if i == len(of_shapes[0].shape) - 1 else 0
     for name, (counter, slope, from_first) in FOLLOWS.items():
-        if from_first and not (of_shapes[0].ends and of_shapes[0].strides):  # rows of a table end anywhere
+        if from_first and not (of_shapes[0].ends and of_shapes[0].strides):  # rows of a table may end anywhere
             continue
         if not counter:
             yield from product([name], range(size))

@@ -1,18 +1,18 @@
-"""Where the tokens of an input stand, and what its steps count: what lines are written in.
+"""The coordinates of an input's tokens and the counters of its steps, in which lines are written.
 
 A *segment* is a set of tokens in a grid: the digits of an operand (coordinate: the place, units 0), those of many
 operands (operand and place), the digits of an output written in rows (row and place), the separators that end these
 rows (row), or one structural token (no coordinate). Every token is in one segment.
 
-A *step* writes one token of the output. It has two counters, the row and the place of the token that it writes, and a
-kind: digits of different rows (a row of products, a row of sums) and the ends of rows are steps of different kinds. An
-output that is one number has one row.
+A *step* writes one token of the output. It has two counters, the row and the place of the token that it writes,
+and a kind: digits of different rows (a row of products, a row of sums) and the ends of rows are written by
+different kinds of steps. An output that is one number has one row.
 
-A *stream* is a whole input with its output. In a decoder-only model it is one causal sequence, `$123+748=1780&`; in an
-encoder-decoder its attention is split into two softmaxes, cross-attention to the source `$123+748&` and self-attention
-to the start token and what was written, `$1780`. Rows and columns of an attention matrix are counted within their
-part, from 0. The row of a token writes the token after it, so the start token, or the prompt's last token, makes the
-first step; the end token stands where a further row would begin, or a further place in an output of one row.
+A *stream* is a whole input with its output. In a decoder-only model it is one causal sequence, `$123+748=1780&`.
+In an encoder-decoder, attention to it is split into two softmaxes: cross-attention to the source `$123+748&`, and
+self-attention to the start token and the output so far, `$1780`. Rows and columns of an attention matrix are
+counted within their part, from 0. The row of a token writes the token after it, so the start token, or the
+prompt's last, makes the first step. The end token stands at the next row, or at the next place of a single row.
 """
 
 from collections.abc import Iterable
@@ -22,14 +22,14 @@ from functools import cached_property, lru_cache
 import torch
 import torch.nn.functional as F
 
-NO_PLACE = -2  # of a token that has no place
+NO_PLACE = -2  # the place of a token that has none
 COLUMN = "column"  # a segment of the whole source, counted from the right edge of the attention matrix
 PROMPT = -1  # the kind of a matrix row that writes no output
 COUNTERS = ("row", "place")
 
 
 def locate(columns: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Index of each wanted column among sorted `columns`, −1 where it is not there."""
+    """Index of each wanted column in sorted `columns`, −1 where it is missing."""
     index = torch.searchsorted(columns, wanted.contiguous()).clamp(max=len(columns) - 1)
     return torch.where(columns[index] == wanted, index, -1)
 
@@ -40,10 +40,10 @@ class Segment:
 
     Attributes:
         shape: how many tokens each coordinate counts; () for a single structural token.
-        reach: how far the last coordinate may run past either end of the grid, on neighbouring tokens.
-        counters: the counter of the step, `row` or `place`, that each coordinate corresponds to in the task: what
-            lines by hand and coupled positions are told.
-        outside: of a reach of 1, the tokens at −1 and past the end, where they are not the neighbours by stride.
+        reach: how far the last coordinate may run past either end of the grid, onto neighbouring tokens.
+        counters: the counter of the step, `row` or `place`, that each coordinate corresponds to in the task; for
+            lines by hand and coupled positions.
+        outside: with a reach of 1, the tokens at −1 and past the end, if they are not the neighbours by stride.
         ends: whether its end is known even while it is being written, so that lines may count from there.
     """
 
@@ -57,7 +57,7 @@ class Segment:
     ends: bool = True
 
     def tokens(self, coordinates: list[torch.Tensor]) -> torch.Tensor:
-        """The token at each of the coordinates, one tensor per dimension, all of one shape; −1 where there is none."""
+        """The token at each of the coordinates (tensors of one shape, one per dimension); −1 if there is none."""
         token = torch.full_like(coordinates[0], self.start)
         inside = torch.ones_like(token, dtype=torch.bool)
         reaches = (*[0] * (len(self.shape) - 1), self.reach)
@@ -70,13 +70,13 @@ class Segment:
         return torch.where(inside, token, -1)
 
     def grid(self) -> list[torch.Tensor]:
-        """The coordinates of all its tokens, without those in reach: one [tokens] per dimension; 0 for a single one."""
+        """The coordinates of all its tokens, not those in reach: one [tokens] per dimension; 0 if structural."""
         return [*torch.ones(self.shape).nonzero(as_tuple=True)]
 
 
 @dataclass(frozen=True)
 class Table(Segment):
-    """Tokens whose coordinates follow no rule: `listed` for each point of the grid, row by row; −1 is none."""
+    """Tokens at no regular strides: `listed` has the one at each grid point, row by row; −1 for none."""
 
     listed: tuple[int, ...] = ()
 
@@ -98,12 +98,12 @@ class Stream:
     """The coordinates of an input and its output.
 
     Attributes:
-        segments: of prompt and output.
-        prompt: tokens before the output: the source and the start token, or `$` to `=`.
-        kinds: names of the kinds of steps, each that of the segment whose tokens such steps write.
+        segments: those of prompt and output.
+        prompt: the number of tokens before the output: the source and the start token, or `$` to `=`.
+        kinds: names of the kinds of steps, each named after the segment whose tokens its steps write.
         shape: sizes of the input: digits of the operands, as the task counts them.
         kind, row, place: [steps], the kind (an index into `kinds`) and counters of each step.
-        source: tokens of the source, which an encoder-decoder's cross-attention sees; 0 in one causal sequence.
+        source: the number of tokens in the source, which cross-attention sees; 0 in one causal sequence.
     """
 
     segments: tuple[Segment, ...]
@@ -121,17 +121,17 @@ class Stream:
             raise ValueError(f"expected a name of its own for each segment, got {', '.join(sorted(twice))} twice")
 
     def __len__(self) -> int:
-        """Rows of the self-attention matrix: all tokens of its part but the last, which is never read."""
+        """Rows of the self-attention matrix: all tokens of its part except the last, which is never read."""
         return self.prompt - self.source + len(self.kind) - 1
 
     @property
     def width(self) -> int:
-        """The first size of the shape: of numbers, the digits that operands are padded to."""
+        """The first size of the shape: for numbers, the digits that operands are padded to."""
         return self.shape[0]
 
     @property
     def rows(self) -> int:
-        """Steps, the end token's included."""
+        """The number of steps, the end token's included."""
         return len(self.kind)
 
     @property
@@ -140,7 +140,7 @@ class Stream:
         return self.kind.device
 
     def segment(self, name: str) -> Segment:
-        """The segment of that name; a `ValueError` where there is none."""
+        """The segment of that name; raises ValueError if there is none."""
         known = {segment.name: segment for segment in self.segments}
         if name in known:
             return known[name]
@@ -152,20 +152,20 @@ class Stream:
         )
 
     def is_output(self, segment: Segment) -> bool:
-        """Whether a segment's tokens are written by the model."""
+        """Whether the model writes a segment's tokens."""
         return segment.start >= self.prompt
 
     def is_crossed(self, name: str) -> bool:
-        """Whether cross-attention sees the tokens of the segment of that name; errors as in `segment`."""
+        """Whether cross-attention sees the tokens of the segment of that name; raises as `segment` does."""
         return self.segment(name).start < self.source
 
     @property
     def operands(self) -> tuple[Segment, ...]:
-        """The numbers of the source or prompt, digit by digit."""
+        """The segments of the numbers in the source or prompt."""
         return tuple(s for s in self.segments if s.reach and not self.is_output(s))
 
     def steps_at(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Kind, row and place of the steps that rows of the attention matrix make; kind `PROMPT` where none."""
+        """Kind, row and place of the steps that rows of the attention matrix make; kind `PROMPT` if none."""
         step = rows - (self.prompt - 1 - self.source)
         known = step.clamp(min=0)
         return torch.where(step >= 0, self.kind[known], PROMPT), self.row[known], self.place[known]
@@ -188,7 +188,7 @@ class Stream:
 
     @lru_cache(maxsize=8)  # noqa: B019  one per counter of the streams in use
     def levels(self, counter: str) -> torch.Tensor:
-        """[tokens], the coordinate of each token that corresponds to a counter; `NO_PLACE` where none does."""
+        """[tokens], the coordinate of each token that corresponds to a counter; `NO_PLACE` if none does."""
         return self._of_tokens((s, s.counters.index(counter)) for s in self.segments if counter in s.counters)
 
     def _of_tokens(self, dimensions: Iterable[tuple[Segment, int]]) -> torch.Tensor:
@@ -203,7 +203,7 @@ class Stream:
 class Columns:
     """Columns of an attention matrix: of a stream's source if `crossing`, else of the decoder's sequence.
 
-    `index` has the number of each within its part, [n], sorted.
+    `index` holds the number of each column within its part, [n], sorted.
     """
 
     stream: Stream
@@ -220,7 +220,7 @@ class Columns:
 
     @property
     def tokens(self) -> torch.Tensor:
-        """[n], the number of each token in the whole stream."""
+        """[n], the number of each column's token in the whole stream."""
         return self.index if self.crossing else self.index + self.stream.source
 
 
@@ -231,13 +231,13 @@ def of_number(
     source: int,
     steps: int | dict[str, int],
 ) -> Stream:
-    """The stream of an encoder-decoder whose output is one number, or a few written one after the other.
+    """The stream of an encoder-decoder whose output is one number, or a few written one after another.
 
     Args:
         shape: sizes of the input.
-        operands, structure: their digits in the source, and the columns of its other tokens, by name.
-        source: how many tokens it has.
-        steps: of the output, the end token included; or of each of its numbers, by name, the end token the last one's.
+        operands, structure: the segments of the source's operands, and the columns of its other tokens, by name.
+        source: the number of tokens in the source.
+        steps: those of the output, end token included; or those of each number by name, end token in the last.
     """
     steps = steps if isinstance(steps, dict) else {"digits": steps}
     counts = torch.tensor([*steps.values()])
@@ -257,13 +257,13 @@ def of_matrix(stream: Stream) -> Stream:
 
 
 def written_before(name: str, units: int, width: int) -> Segment:
-    """The digits of a number, most significant first, whose units are a column."""
+    """The segment of a number written most significant digit first, with its units at column `units`."""
     return Segment(name, units, (width,), (-1,), 1, ("place",))
 
 
 @lru_cache(maxsize=256)
 def in_one(stream: Stream) -> Stream:
-    """The same in one causal sequence, in which `=` stands for the source's end and the start token; or as it is."""
+    """The same as one causal sequence, with `=` for the source's end and the start token; itself if it is one."""
     if not stream.source:
         return stream
     end = stream.source - 1
@@ -282,13 +282,13 @@ def in_rows(
     rows: int,
     widths: tuple[int, ...],
 ) -> Stream:
-    """One causal sequence whose output has `rows` rounds of rows, one row of each name in a round, and the end token.
+    """One causal sequence whose output is `rows` rounds, each with one row of each name, and the end token.
 
     Args:
         shape: sizes of the input.
-        prompt, prompt_length: the segments of the prompt, and its tokens.
-        names, widths: of the rows of a round, in order, the digits without the separator that ends them.
-        rows: rounds.
+        prompt, prompt_length: the segments of the prompt, and how many tokens it has.
+        names, widths: of the rows of a round, in order; their digits, without the separator that ends each.
+        rows: the number of rounds.
     """
     tokens = torch.tensor(widths) + 1
     stride, starts = int(tokens.sum()), tokens.cumsum(0) - tokens

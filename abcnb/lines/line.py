@@ -1,7 +1,7 @@
 """Lines: offsets between the counters of a step and the coordinates of the token that it looks at.
 
 A line belongs to a kind of step and a segment, says which counter each of the segment's coordinates follows, and adds
-an offset. A coordinate counts from its 0, such as the units of a number, or from the other end, the first digit:
+an offset. A coordinate counts from its 0, such as the units of a number, or from its other end, the first digit:
 
     follows       coordinate of the token looked at       printed
     none          offset                                  a[3]
@@ -10,12 +10,12 @@ an offset. A coordinate counts from its 0, such as the units of a number, or fro
     first         last − offset                           a[first]
     first-place   last − (place + offset)                 a[first-place]
 
-and likewise with `row`. A structural token has no coordinates, so it is one line. As lines are written in coordinates
-they mean the same at every length, and a step opens at most one token per line. A row of the attention matrix that no
-line of a head reaches sees the start token, which looks like nothing else.
+and likewise with `row`. A structural token has no coordinates, so it is one line. Being written in coordinates,
+lines mean the same at every length, and a step opens at most one token per line. A row of the attention matrix
+that no line of a head reaches sees the start token, which looks like nothing else.
 
-Source: paper, appendix D, for lines over matrix columns, which are counted from the matrix's edges; coordinates of
-tokens are this project's.
+Source: paper, appendix D, for lines over matrix columns, counted from the matrix's edges; coordinates of tokens
+are this project's.
 """
 
 import json
@@ -32,7 +32,7 @@ import torch
 from abcnb.lines.biases import CLOSED, Biases
 from abcnb.lines.coordinates import Columns, Segment, Stream
 
-START_TOKEN = 0  # the first column of either attention, which a row without a line sees
+START_TOKEN = 0  # the first column of either attention, seen by a row without a line
 
 
 class Follows(NamedTuple):
@@ -70,7 +70,7 @@ class Line(NamedTuple):
 
 
 def tokens_on(line: Line, segment: Segment, row: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """The token of the whole stream that a line opens at steps of these rows and places, −1 outside its segment."""
+    """The token (of the whole stream) that a line opens at these rows and places; −1 outside its segment."""
     coordinates = []
     for follows, add, size in zip(line.follows, line.offset, segment.shape, strict=True):
         counter, slope, from_first = FOLLOWS[follows]
@@ -80,12 +80,12 @@ def tokens_on(line: Line, segment: Segment, row: torch.Tensor, place: torch.Tens
 
 
 class SavedLines:
-    """What is saved as JSON: a dataclass whose `lines` are named tuples of its `line_type`."""
+    """Base of dataclasses saved as JSON, whose `lines` are named tuples of their `line_type`."""
 
     line_type: ClassVar[type]
 
     def as_dict(self) -> dict:
-        """What JSON can hold of it."""
+        """Its fields, as JSON can hold them."""
         return asdict(self) | {"lines": [line._asdict() for line in self.lines]}
 
     @classmethod
@@ -103,7 +103,7 @@ class SavedLines:
 
     @classmethod
     def load(cls, file: Path | str) -> Self:
-        """Read what `save` wrote; a `ValueError` where the file holds no such lines."""
+        """Read what `save` wrote; raises ValueError if the file holds no such lines."""
         try:
             return cls.of_dict(json.loads(Path(file).read_text()))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -112,11 +112,11 @@ class SavedLines:
 
 @dataclass(frozen=True)
 class LineBias(SavedLines):
-    """An attention bias made of lines of all heads and kinds of steps: 0 on their tokens, −∞ elsewhere.
+    """An attention bias made of the lines of all heads and kinds of steps: 0 on their tokens, −∞ elsewhere.
 
     Raises:
-        ValueError: an attention that is neither `self` nor `cross`, a head out of range, an unknown counter, or not as
-            many whole offsets as counters.
+        ValueError: an attention that is neither `self` nor `cross`, a head out of range, an unknown counter, or
+            anything but one whole offset per counter.
     """
 
     line_type = Line
@@ -141,7 +141,7 @@ class LineBias(SavedLines):
 
     @cached_property
     def _groups(self) -> dict[tuple[int, str], list[Line]]:
-        """The lines of each head for each kind of step."""
+        """The lines by head and kind of step."""
         groups = defaultdict(list)
         for line in self.lines:
             groups[line.head, line.step].append(line)
@@ -149,23 +149,23 @@ class LineBias(SavedLines):
 
     @property
     def most(self) -> int:
-        """The most lines that a head has for one kind of step."""
+        """The most lines that any head has for one kind of step, at least 1."""
         return max(map(len, self._groups.values()), default=1)
 
     def open_tokens(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
         """The columns that rows of the attention matrix open, [heads, rows, most lines], padded with −1.
 
-        No column is listed twice, none lies in the future, and no row is without one.
+        In each row no column is listed twice, none lies in the future, and there is at least one.
 
         Raises:
-            ValueError: lines of other segments, coordinates or kinds of steps than the stream has.
+            ValueError: a line whose segment, coordinates or kind of step the stream does not have.
         """
         found = self.on_lines(rows, stream)
         found[..., 0] = torch.where((found < 0).all(-1), START_TOKEN, found[..., 0])
         return found
 
     def on_lines(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
-        """As `open_tokens`, but a row that no line reaches has −1 alone."""
+        """As `open_tokens`, but a row that no line reaches has only −1."""
         crossing = self.attention == "cross"
         if crossing and not stream.source:
             raise ValueError(
@@ -174,7 +174,7 @@ class LineBias(SavedLines):
         kind, row, place = stream.steps_at(rows)
         found = torch.full((self.heads, len(rows), self.most), -1, device=rows.device)
 
-        @cache  # heads mostly share their lines
+        @cache  # heads mostly share lines
         def opened(line: Line) -> torch.Tensor:
             _check(line, stream, crossing)
             tokens = tokens_on(line, stream.segment(line.segment), row, place) - (0 if crossing else stream.source)
@@ -191,7 +191,7 @@ class LineBias(SavedLines):
     def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
         """The bias of rows and columns, [heads, rows, columns]."""
         found, total = self.open_tokens(rows, columns.stream), columns.total
-        # One column more takes the −1 that fill up.
+        # One extra column takes the −1 of the padding.
         bias = torch.full((self.heads, len(rows), total + 1), CLOSED, device=rows.device)
         bias.scatter_(2, torch.where(found < 0, total, found), 0.0)
         return bias[..., :total] if len(columns) == total else bias[..., columns.index]
@@ -220,9 +220,9 @@ def _check(line: Line, stream: Stream, crossing: bool) -> None:
 
 
 def dealt(attention: str, heads: int, lines: Iterable[Line]) -> LineBias:
-    """Lines of each kind of step, the most important first, dealt to the heads, one to each, and again from the first.
+    """Deal each kind of step's lines, most important first, to heads in turn until all lines and heads are used.
 
-    Where there are at least as many heads as lines, nothing has to tell the tokens of several lines apart.
+    With at least as many heads as lines, no head has to tell the tokens of several lines apart.
     """
     check_heads(heads)
     by_step = defaultdict(dict)  # a dictionary keeps each line once, in order
@@ -237,7 +237,7 @@ def dealt(attention: str, heads: int, lines: Iterable[Line]) -> LineBias:
 
 
 def parted(lines: Iterable[Line], stream: Stream) -> tuple[list[Line], list[Line]]:
-    """Lines of self-attention and of cross-attention."""
+    """The lines of self-attention, and those of cross-attention."""
     parts = ([], [])
     for line in lines:
         parts[stream.is_crossed(line.segment)].append(line)
@@ -245,9 +245,9 @@ def parted(lines: Iterable[Line], stream: Stream) -> tuple[list[Line], list[Line
 
 
 def deal(lines: Iterable[Line], stream: Stream, heads: int) -> Biases:
-    """Lines, the most important first, dealt to the heads of each attention of a model, the same in all its layers.
+    """Lines, most important first, dealt to the heads of each attention of a model, the same in all its layers.
 
-    The stream is of any shape of the task, as the model's architecture has it.
+    The stream may have any shape of the task, in the form that the model's architecture reads.
     """
     of_self, of_cross = parted(lines, stream)
     crosses = (dealt("cross", heads, of_cross),) if stream.source else ()
@@ -257,10 +257,10 @@ def deal(lines: Iterable[Line], stream: Stream, heads: int) -> Biases:
 def by_hand(stream: Stream, heads: int, offsets: dict[str, tuple[tuple[str, tuple[int, ...]], ...]]) -> Biases:
     """ABS: lines written by hand, dealt to the heads.
 
-    `offsets` has for each kind of step the segments that it looks at and their offsets; each coordinate follows the
-    counter that it corresponds to in the task (`Segment.counters`).
+    `offsets` has, for each kind of step, the segments that it looks at and their offsets; each coordinate follows
+    the counter that it corresponds to in the task (`Segment.counters`).
 
-    Source: paper, appendix C.4, for windows over one number; one line a head, and rows, are this project's.
+    Source: paper, appendix C.4, for windows over one number; one line per head, and rows, are this project's.
     """
     lines = [
         Line(0, step, segment, stream.segment(segment).counters, offset)
@@ -273,12 +273,12 @@ def by_hand(stream: Stream, heads: int, offsets: dict[str, tuple[tuple[str, tupl
 def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Biases:
     """The paper's ABS: the windows of both attentions, the same for all heads and layers.
 
-    In cross-attention a step sees its own place in every operand that has places, and w beside it; in self-attention
-    its own input and w inputs before it. The w places are those already processed (`sides="past"`, as in the authors'
-    code) or w on either side (`both`, as in the paper's text). The stream is of any shape of the task.
+    In cross-attention a step sees its own place in every operand that has places, and w places beside it; in
+    self-attention, its own input and w inputs before it. The w places are those already processed (`sides="past"`,
+    the authors' code) or w on either side (`both`, the paper's text). The stream may have any shape of the task.
 
     Raises:
-        ValueError: one causal sequence, fewer heads than 1, w below 0, or unknown sides.
+        ValueError: one causal sequence, fewer than 1 head, w below 0, or unknown sides.
 
     Source: paper, appendix C.4 "Windowed Attention Biasing".
     """
@@ -300,9 +300,9 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
 
 
 def in_first_layer(biases: Biases, layers: int) -> Biases:
-    """Lines in the first of so many layers alone; in the others every row sees the start token.
+    """Keep lines in the first of `layers` layers only; in the others every row sees the start token.
 
-    A step then depends on the tokens of its own lines, and not on what those have read.
+    A step then depends on the tokens of its own lines, not on what those tokens have read.
     """
     if any(len(part) > 1 or not all(isinstance(bias, LineBias) for bias in part) for part in biases):
         raise ValueError("expected lines that are the same in all layers, got other biases")
@@ -311,12 +311,12 @@ def in_first_layer(biases: Biases, layers: int) -> Biases:
 
 
 def check_heads(heads: int) -> None:
-    """Refuse what is no number of heads."""
+    """Raise ValueError unless `heads` is a whole number of at least 1."""
     if type(heads) is not int or heads < 1:
         raise ValueError(f"expected heads as a whole number of at least 1, got {heads!r}")
 
 
 def check_window(w: int, sides: str) -> None:
-    """Refuse what is no window: w below 0, or unknown sides."""
+    """Raise ValueError if w is below 0 or sides are unknown."""
     if w < 0 or sides not in ("past", "both"):
         raise ValueError(f"expected w ≥ 0 and sides 'past' or 'both', got {w} and {sides!r}")

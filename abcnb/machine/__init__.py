@@ -1,1 +1,1 @@
-"""Devices, files and checks, as everything else needs them."""
+"""Devices, files and checks, used by everything else."""

@@ -1,4 +1,4 @@
-"""Configurations are frozen dataclasses; their fields are checked when they are made."""
+"""Checks of configurations: frozen dataclasses whose fields are checked when they are made."""
 
 import math
 from collections.abc import Collection
@@ -6,9 +6,9 @@ from dataclasses import fields
 
 
 def check_types(config: object) -> None:
-    """Refuse a field of another type than its default's, and infinities and NaN that are no default.
+    """Raise ValueError for a field not of its default's type, or infinite or NaN unless that is its default.
 
-    A whole number that stands for a float becomes one, so that equal configurations are written alike.
+    A whole number given for a float is converted, so that equal configurations are written alike.
 
     Fields that are tuples or have no default are left to their own checks.
     """
@@ -26,7 +26,7 @@ def check_types(config: object) -> None:
 
 
 def check_among(config: object, **choices: Collection[str]) -> None:
-    """Refuse a field whose value is none of its choices."""
+    """Raise ValueError for a field whose value is not one of its choices."""
     for name, allowed in choices.items():
         if (value := getattr(config, name)) not in allowed:
             article = "an" if name[0] in "aeiou" else "a"
@@ -34,7 +34,7 @@ def check_among(config: object, **choices: Collection[str]) -> None:
 
 
 def check_least(config: object, **least: float) -> None:
-    """Refuse a field whose value is less than its least one."""
+    """Raise ValueError for a field below its least value."""
     for name, bound in least.items():
         if (value := getattr(config, name)) < bound:
             raise ValueError(f"expected {name} of at least {bound}, got {value}")

@@ -1,4 +1,4 @@
-"""The machine: its devices, their memory, and progress shown where something takes long."""
+"""The machine: its devices, their memory, and progress bars for what takes long."""
 
 import platform
 import re
@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 
 def pick_device(device: str = "auto") -> torch.device:
-    """The device of that name, `auto` being CUDA where there is one; one that this machine has not is refused."""
+    """The device of that name; `auto` is CUDA if available. Raises ValueError for one that this machine lacks."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch("cpu|cuda(:[0-9]+)?", device):
@@ -24,7 +24,7 @@ def pick_device(device: str = "auto") -> torch.device:
 
 
 def hardware(device: torch.device) -> str:
-    """The processor's name and how many threads it runs on, or the name of the GPU."""
+    """The processor's name and the number of threads, or the name of the GPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     info = Path("/proc/cpuinfo")
@@ -38,14 +38,14 @@ bar = partial(tqdm, delay=5, leave=False, disable=None)  # on a terminal, for wh
 
 
 def memory_of(device: torch.device) -> int:
-    """Bytes of memory of a device."""
+    """A device's memory in bytes."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return psutil.virtual_memory().total
 
 
 def check_memory(needed: float, what: str, advice: str, device: torch.device = CPU) -> None:
-    """Refuse what takes more memory than there is, and say how much that is, and what to do."""
+    """Raise ValueError if `needed` bytes exceed the device's memory, saying how much both are and what to do."""
     if needed > (has := memory_of(device)):
         raise ValueError(
             f"expected {what} to fit into the {has / 1e9:,.0f} GB of this machine's {device.type} memory, got "

@@ -12,12 +12,12 @@ from safetensors import SafetensorError
 
 
 def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
-    """Let `write(temporary)` make a file, then give it its name, so that no half-written file is ever seen.
+    """Let `write(temporary)` make a file, then rename it to `file`, so that no half-written file is ever seen.
 
-    What a writer of the same file left behind when it was killed on this machine is removed.
+    Also removes what writers of the same file left behind when they were killed on this machine.
 
     Raises:
-        OSError: it cannot be written, such as on a full disk; what was there before stays, and nothing else.
+        OSError: it cannot be written, such as on a full disk; an existing file stays, and nothing else is left.
     """
     machine = platform.node()
     for left in file.parent.glob(f".{escape(file.name)}.*@{escape(machine)}"):
@@ -36,7 +36,7 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Make a folder, and refuse it where no file can be written in it."""
+    """Make a folder; raises OSError if no file can be written in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder) as file:

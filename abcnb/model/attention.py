@@ -1,7 +1,7 @@
 """What a model attends to on given inputs.
 
-Step i writes the digit of place i, so its cross-attention has to find place i of every operand: on an
-attention map an anti-diagonal in each operand (paper, section 3 and figures 2, 5, 6).
+Step i writes the digit of place i, so its cross-attention has to find place i of every operand: an
+anti-diagonal in each operand on an attention map (paper, section 3 and figures 2, 5, 6).
 """
 
 from collections.abc import Iterable
@@ -28,10 +28,10 @@ def record(model: Transformer, batch: Batch, what: str = "weights") -> Recording
 def average_attention(
     model: Transformer, batches: Iterable[Batch], what: str = "weights"
 ) -> list[AveragedAttention]:
-    """The teacher-forced attention (`weights` or `scores`) of every layer, averaged over equal batches of each shape.
+    """Every layer's teacher-forced attention (`weights` or `scores`), averaged per shape over equal-sized batches.
 
-    Source: paper, appendix D, step 1. The model decodes its own training samples; as it interpolates, decoding and
-    teacher forcing feed it the same tokens.
+    Source: paper, appendix D, step 1, where the model decodes its own training samples; since it interpolates,
+    decoding and teacher forcing feed it the same tokens.
     """
     sums: dict[Stream, tuple[int, list[torch.Tensor]]] = {}
     for batch in batches:

@@ -1,4 +1,4 @@
-"""A training's state in one file: an interrupted training goes on from its checkpoint where it was."""
+"""The state of training in one file: interrupted training resumes from its checkpoint."""
 
 import json
 import math
@@ -13,11 +13,11 @@ from safetensors.torch import load_file, safe_open, save_file
 from abcnb.machine.files import write_atomically
 from abcnb.model.transformer import Transformer
 
-RECORD = ("step", "seconds", "loss", "exact_match", "digit_error_rate")  # of a validation
+RECORD = ("step", "seconds", "loss", "exact_match", "digit_error_rate")  # fields of a validation's record
 
 
 class Progress(NamedTuple):
-    """How far a training has come: optimizer steps, validations, seconds."""
+    """How far training has come: optimizer steps, validations, seconds."""
 
     step: int = 0
     history: tuple[dict, ...] = ()
@@ -26,9 +26,9 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file that holds a training's weights, optimizer, generators and progress.
+    """The file that holds the weights, optimizer, generators and progress of training.
 
-    `owner` is whose training it is, as text: one of another owner is refused, even where all shapes agree.
+    `owner` says, as text, whose training it is; the file of another owner is refused, even if all shapes agree.
     """
 
     file: Path
@@ -38,16 +38,16 @@ class Checkpoint:
     generator: torch.Generator
 
     def save(self, progress: Progress) -> None:
-        """Write all of it in one file, so that the parts always belong together."""
+        """Write everything to one file, so that its parts always belong together."""
         tensors = {name: value.contiguous() for name, value in self._tensors().items()}
         metadata = {"step": str(progress.step), "seconds": str(progress.seconds), "owner": self.owner}
         metadata |= {"history": json.dumps(progress.history), "device": self.model.device.type}
         write_atomically(self.file, lambda name: save_file(tensors, name, metadata))
 
     def resume(self, steps: int, validate_every: int) -> Progress:
-        """Restore model, optimizer and generators from the file; where there is none, training begins at step 0.
+        """Restore model, optimizer and generators from the file; without one, training begins at step 0.
 
-        The training has so many steps, and validates after the last as well.
+        Training takes `steps` steps in all, and validates after the last as well.
 
         Raises:
             ValueError: the file is damaged, of another training, or of another kind of device. Nothing is changed.
@@ -79,7 +79,7 @@ class Checkpoint:
         return progress
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        """Those of model and optimizer themselves, and copies of the states of batches' and of dropout's generators."""
+        """The tensors of model and optimizer themselves, and copies of the batch and dropout generator states."""
         found = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         (group,) = self.optimizer.param_groups
         for index, parameter in enumerate(group["params"]):
@@ -114,7 +114,7 @@ class Checkpoint:
 
 
 def steps_in(file: Path) -> int:
-    """The optimizer steps behind a checkpoint; 0 where there is none, or it cannot be read."""
+    """The optimizer steps behind a checkpoint; 0 if it is missing or unreadable."""
     try:
         with safe_open(file, "pt") as opened:
             return int(opened.metadata()["step"])
@@ -134,5 +134,5 @@ def _check_tensors(tensors: dict[str, torch.Tensor], expected: dict[str, torch.T
 
 
 def is_record(record: object) -> bool:
-    """Whether it has what a validation leaves."""
+    """Whether it has the fields of a validation's record, all numbers."""
     return isinstance(record, dict) and all(isinstance(record.get(name), (int, float)) for name in RECORD)

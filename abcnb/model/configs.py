@@ -18,14 +18,14 @@ class ModelConfig:
         encoder_layers: 0 is the identity encoder.
         decoder_layers, heads, d_model, d_ff: sizes; d_model is a multiple of twice the heads.
         dropout: share of activations dropped in training.
-        position: the scheme, one of `SCHEMES`; what follows is read by the schemes that have a parameter of that name,
-            and explained there: `period` by the cyclic one, `relative_clip` by the relative ones, `cross_distance` and
-            `own_bias_per_layer` by those that go by distance, `rotary_width` by the rotary one, and `max_position` by
-            the learned, randomized, abacus and coupled ones.
+        position: the scheme, one of `SCHEMES`. Other fields are read, and explained, by some schemes: `period`
+            by the cyclic one, `relative_clip` by the relative ones, `cross_distance` and `own_bias_per_layer` by
+            those that go by distance, `rotary_width` by the rotary one, and `max_position` by the learned,
+            randomized, abacus and coupled ones.
         architecture: `encoder-decoder`, or `decoder-only`: input and output in one causal stream.
 
     Raises:
-        ValueError: a size out of range, an unknown scheme, or a parameter that the scheme does not have.
+        ValueError: a size out of range, an unknown choice, or one that the scheme or architecture does not allow.
     """
 
     encoder_layers: int = 0
@@ -99,10 +99,10 @@ class TrainingConfig:
     """How a model is trained.
 
     Attributes:
-        steps: optimizer steps; the learning rate falls to zero over them.
+        steps: optimizer steps, over which the learning rate falls to zero.
         batch_size: samples per step.
-        learning_rate, warmup_steps: its peak (the paper's text has 1e-5, the authors' code 1e-4), and steps up to it.
-        weight_decay, clip: of AdamW, and the largest gradient norm.
+        learning_rate, warmup_steps: its peak (paper's text: 1e-5, authors' code: 1e-4), and steps up to it.
+        weight_decay, clip: AdamW's weight decay, and the largest gradient norm.
         validate_every, validation_samples: steps between validations, and held-out samples in each.
         precision: `fp32`, `bf16` (autocast), or `auto`: bf16 on CUDA, fp32 elsewhere.
     """

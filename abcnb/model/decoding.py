@@ -1,8 +1,8 @@
 """What a model writes: greedy decoding token by token, and teacher-forced predictions on inputs of any length.
 
-Along lines, predictions are made in chunks of steps: exact, in time proportional to the length, and beyond the tokens
-themselves in memory that does not grow. The cache of greedy decoding then forgets the keys and values that no later
-step can reach.
+Along lines, predictions are made in chunks of steps: exact, in time proportional to the length and, beyond the
+tokens themselves, in memory that does not grow. The cache of greedy decoding then drops keys and values that no
+later step can reach.
 """
 
 import torch
@@ -17,7 +17,7 @@ CHUNK = 2048  # output steps predicted in one pass
 
 
 def why_not_along_lines(model: Transformer) -> str:
-    """Why a model cannot predict in chunks; empty where it can."""
+    """Why a model cannot predict in chunks; empty if it can."""
     if model.config.encoder_layers:
         return "a long input needs the identity encoder (encoder_layers=0)"
     if not model.positions.absolute:
@@ -27,10 +27,10 @@ def why_not_along_lines(model: Transformer) -> str:
 
 @torch.no_grad()
 def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) -> torch.Tensor:
-    """The argmax of teacher-forced logits, [batch, steps], as `Transformer.predictions` has it, to rounding.
+    """The argmax of teacher-forced logits, [batch, steps], equal to `Transformer.predictions` up to rounding.
 
-    A chunk of steps brings along the earlier tokens that they look back to, layer by layer, and the source columns that
-    its lines open. One sample may have millions of digits; a model whose attention is not along lines is refused.
+    A chunk of steps brings along the earlier tokens that it looks back to, layer by layer, and the source columns
+    that its lines open. One sample may have millions of digits. Raises ValueError if the model cannot do so.
     """
     if reason := why_not_along_lines(model):
         raise ValueError(reason)
@@ -39,10 +39,10 @@ def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) 
     selves = model.self_biases * (len(model.decoder) // len(model.self_biases))
     first = stream.prompt - 1 - stream.source
     steps = torch.arange(first, len(stream), device=model.device)
-    found = torch.empty_like(batch.target, device=model.device)  # many small parts would scatter the free memory
+    found = torch.empty_like(batch.target, device=model.device)  # many small parts would fragment free memory
     for wanted in bar(steps.split(chunk), desc=f"{stream.rows:,} steps"):
         rows = wanted
-        for bias in reversed(selves):  # each layer asks the one below for the tokens that it looks back to
+        for bias in reversed(selves):  # each layer needs, from the one below, the tokens that it looks back to
             rows = _joined(rows, bias.open_tokens(rows, stream))
         opened = [bias.open_tokens(rows, stream) for bias in model.cross_biases]
         source = _joined(rows[:0], *opened)
@@ -57,14 +57,14 @@ def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) 
 
 
 def _joined(columns: torch.Tensor, *opened: torch.Tensor) -> torch.Tensor:
-    """Columns and the open tokens of attentions, each once, sorted."""
+    """Columns, and the open tokens of several attentions, each once, sorted."""
     return torch.cat([columns, *(tokens[tokens >= 0] for tokens in opened)]).unique()
 
 
 def _at(present: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Columns as indices into those that are present."""
+    """Wanted columns as indices into the present ones, −1 for those that are missing."""
     found = locate(present, wanted)
-    # Rows that are there only for what they look back to may see nothing that is present: what they see is not used.
+    # Rows that are there only to be looked back to may open nothing that is present; what they see is not used.
     found[..., 0] = torch.where((found < 0).all(-1), 0, found[..., 0])
     return found
 
@@ -75,11 +75,11 @@ def greedy_decode(
 ) -> torch.Tensor:
     """Write an output token by token, each the argmax given those before it: [batch, steps] token ids.
 
-    Every sample writes `steps` tokens, at most as many as the output has; what follows an end token means nothing.
+    Every sample writes `steps` tokens, at most as many as the output has; those after an end token mean nothing.
 
     Args:
         source, stream: [batch, columns], token ids on the model's device, and their coordinates.
-        cache: keep keys and values of earlier steps; False runs the whole prefix again at every step.
+        cache: keep keys and values of earlier steps; False reruns the whole prefix at every step.
     """
     model.eval()
     stream = model.stream_of(stream).to(source.device)
@@ -111,12 +111,12 @@ def greedy_decode(
 
 
 def write_outputs(model: Transformer, batch: Batch) -> torch.Tensor:
-    """Decode the inputs of a batch greedily, to as many tokens as its targets have: [batch, steps] token ids."""
+    """Decode a batch's inputs greedily, writing as many tokens as its targets have: [batch, steps] token ids."""
     return greedy_decode(model, batch.source.to(model.device), batch.stream, batch.target.shape[1])
 
 
 def _last_readers(model: Transformer, stream: Stream) -> torch.Tensor:
-    """The last row that any line of any layer leads from to each of the decoder's tokens, [tokens]; −1 for none."""
+    """The last row that reads each of the decoder's tokens along a line of any layer, [tokens]; −1 for none."""
     last = torch.full((len(stream),), -1, device=stream.device)
     for bias in model.self_biases:
         for rows in torch.arange(len(stream), device=last.device).split(CHUNK):
@@ -129,7 +129,7 @@ def _last_readers(model: Transformer, stream: Stream) -> torch.Tensor:
 def _without_unread(
     past: list, kept: torch.Tensor, last_readers: torch.Tensor, row: int
 ) -> tuple[list, torch.Tensor]:
-    """Keys and values that rows from this one on still read, once they are fewer than half of those kept."""
+    """Keep only keys and values that `row` or later rows read, once they are at most half of those kept."""
     alive = last_readers[kept] >= row
     if 2 * int(alive.sum()) > len(kept):
         return past, kept

@@ -1,7 +1,7 @@
 """Exact match by length, teacher-forced, and the intervals of such proportions.
 
-Greedy decoding writes the label exactly if and only if the model, fed the label's own prefix, has its argmax
-on the label at every step. So exact match needs one pass over the whole output instead of a decoding loop.
+Greedy decoding writes the label exactly if and only if, at every step, the argmax of the model fed the label's
+prefix is the label's next token. So exact match needs one pass over the whole output instead of a decoding loop.
 
 Source: paper, appendix B (accurate if and only if the output exactly matches the label).
 """
@@ -27,9 +27,9 @@ class Score:
 
     Attributes:
         length: digits of the operands (decimal digits for Parity).
-        samples, correct: how many were tried and matched whole.
-        wrong_digits, digits: output tokens over all samples, end tokens included: wrong in teacher forcing, and all.
-        code, date: of a stored score, the fingerprint of the code that produced it, and the day it was measured.
+        samples, correct: how many were tried, and how many matched exactly.
+        wrong_digits, digits: output tokens of all samples, end tokens included: wrong if teacher-forced, and all.
+        code, date: of a stored score, the fingerprint of the code that produced it and the day it was measured.
         worst_kind, worst_percent: of a test set with several kinds, the (first) one with the lowest exact match.
     """
 
@@ -45,7 +45,7 @@ class Score:
 
     @property
     def exact_match(self) -> float:
-        """Percent of samples correct."""
+        """Percentage of samples that are correct."""
         return 100.0 * self.correct / self.samples
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Score:
 
 
 def percent(value: float) -> str:
-    """A percentage that shows 100 only where nothing was missed."""
+    """A percentage as text that shows 100 only if nothing was missed."""
     return "100" if value == 100 else f"{min(value, 99.99):.2f}"
 
 
@@ -81,22 +81,22 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def check_test(samples: int, digits: float, operands: int) -> None:
-    """Refuse a test set that does not fit: all digits thrice while distinct samples are sought, and, of a sample that
-    is evaluated, its source, target, decoder input and layout; so much at the very least."""
-    needed = 8 * digits * operands * (3 * samples + 4)  # a token has 8 bytes
+    """Raise ValueError if a test set cannot fit into memory: it takes at least all digits three times, to find
+    distinct samples, and the source, target, decoder input and layout of one evaluated sample."""
+    needed = 8 * digits * operands * (3 * samples + 4)  # a token takes 8 bytes
     check_memory(needed, f"a test of {samples:,} samples of {digits:,.0f} digits", "ask for fewer or shorter ones")
 
 
 def check_dense(rows: float, device: torch.device = CPU) -> None:
-    """Refuse attention over all pairs of tokens that does not fit; models without lines need it, and its mask."""
+    """Raise ValueError if attention over all pairs of tokens and its mask, needed without lines, cannot fit."""
     advice = "ask for shorter inputs, or a model with lines"
-    # A number has 4 bytes.
+    # A number takes 4 bytes.
     check_memory(4 * rows**2, f"attention over {rows:,.0f} tokens", advice, device)
 
 
-# Decoder tokens in one forward pass: on a CPU few enough for its cache (twice as fast as 32,768), on a GPU many.
+# Decoder tokens per forward pass: few enough for a CPU's cache (twice as fast as 32,768), many on a GPU.
 TOKENS_PER_PASS = {"cpu": 2048, "cuda": 131_072}
-LONG = 256  # output steps beyond which attention over open cells alone is faster than over the whole matrix
+LONG = 256  # output steps beyond which attention over open cells only is faster than over the whole matrix
 
 
 @torch.no_grad()
@@ -146,10 +146,10 @@ def evaluate_kinds(
     test_set: str = "random",
     least_width: int = 1,
 ) -> dict[str, Score]:
-    """Exact match on each kind of a seeded test set of one length on its own; what is no test is refused.
+    """Exact match on each kind of a seeded test set of one length; raises ValueError as `check_request` does.
 
-    Operands are padded to one digit more than they have, and to `least_width` at least: the training width, so
-    that numbers no longer than those of training look like those of training. What `padded` adds comes on top.
+    Operands are padded to one digit more than they have, and at least to `least_width`, the training width, so
+    that numbers no longer than the training numbers look like them. What `padded` adds comes on top.
     """
     found = {}
     for kind, operands in test_inputs(task, length, samples, test_set, least_width).items():
@@ -160,7 +160,7 @@ def evaluate_kinds(
 
 
 def check_request(task: Task, length: int, samples: int, test_set: str = "random") -> None:
-    """Refuse a test without digits or samples, one that does not fit into memory, or one of no length of the task's."""
+    """Raise ValueError for a test without digits or samples, beyond memory, or of a length the task lacks."""
     check_test_request(length, samples, test_set, task)
     if task.longest and length > task.longest:
         raise ValueError(f"expected lengths of at most {task.longest} for {task.name}, got {length}")
@@ -183,14 +183,14 @@ def test_inputs(task: Task, length: int, samples: int, test_set: str, least_widt
 
 
 def wrong_by_step(model: Transformer, task: Task, form: str, *test: int | str) -> torch.Tensor:
-    """How many samples each output step is wrong in, [steps], teacher-forced; `test` as in `test_inputs`."""
+    """In how many samples each output step is wrong, [steps], teacher-forced; `test` as in `test_inputs`."""
     total = torch.zeros(0, dtype=torch.long)
     for operands in test_inputs(task, *test).values():
-        for wrong in is_wrong(model, task, operands, form):  # kinds may differ in their steps
+        for wrong in is_wrong(model, task, operands, form):  # kinds may differ in their number of steps
             total = pad_sequence([total, wrong.sum(0).cpu()]).sum(1)
     return total
 
 
 def output_steps(task: Task, operands: Operands) -> int:
-    """How many tokens the output of each sample has, the end token included."""
+    """The number of tokens in each sample's output, the end token included."""
     return task.batch(tuple(operand[:1] for operand in operands)).target.shape[1]

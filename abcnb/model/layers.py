@@ -1,4 +1,4 @@
-"""The layers of a Transformer; their one attention takes a bias and can return its weights.
+"""The layers of a Transformer; they share one attention, which takes a bias and can record its weights.
 
     scores = Q Kᵀ / √d_head + bias        weights = softmax(scores)        output = weights V
 
@@ -21,7 +21,7 @@ from abcnb.model.positions import Positions
 
 @dataclass
 class Recording:
-    """What the attention of every decoder layer is asked to leave behind, each [batch, heads, rows, columns].
+    """What to record of every decoder layer's attention, each [batch, heads, rows, columns].
 
     `what`: `weights` (after the softmax), `scores` (before it, without any bias) or `bias` (all that is added to the
     scores: line biases, relative positions, causality).
@@ -37,20 +37,20 @@ class Recording:
 
 
 class OpenTokens(NamedTuple):
-    """The few tokens that each row attends to, [heads, rows, most open], padded with −1, instead of a bias over all."""
+    """The few tokens each row attends to, [heads, rows, most open], padded with −1, in place of a full bias."""
 
     tokens: torch.Tensor
 
 
 def needs_keys(bias: torch.Tensor | OpenTokens | None) -> bool:
-    """Whether attention with this bias compares queries with keys: not where each row of each head sees one token."""
+    """Whether attention with this bias compares queries with keys; not if each row of each head sees one token."""
     return not (isinstance(bias, OpenTokens) and bias.tokens.shape[-1] == 1)
 
 
 def gathered(value: torch.Tensor, opened: OpenTokens) -> torch.Tensor:
-    """Attention to one token a row and head, whose softmax is 1: [batch, heads, rows, d_head]."""
+    """Attention to one token per row and head, whose softmax is 1: [batch, heads, rows, d_head]."""
     batch, heads, columns, size = value.shape
-    # Head by head within each token, as they are in memory, whole vectors are copied: three times as fast as `gather`.
+    # Head by head within each token, as in memory, values are copied as whole vectors: 3× as fast as `gather`.
     values = value.transpose(1, 2).reshape(batch, columns * heads, size)
     at = opened.tokens[:, :, 0].T * heads + torch.arange(heads, device=value.device)
     return values.index_select(1, at.flatten()).view(batch, -1, heads, size).transpose(1, 2)
@@ -59,9 +59,9 @@ def gathered(value: torch.Tensor, opened: OpenTokens) -> torch.Tensor:
 def attend_to_open(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, opened: OpenTokens
 ) -> torch.Tensor:
-    """Attention over open tokens only, gathered: [batch, heads, rows, d_head], as over all with closed cells −∞."""
+    """Attention over gathered open tokens, [batch, heads, rows, d_head]; as over all with closed cells at −∞."""
     batch, heads, columns, size = key.shape
-    # Keys and values as rows of a table, head by head within each token: an index into it copies whole rows.
+    # Keys and values as rows of a table, head by head within each token, so that indexing copies whole rows.
     keys, values = (part.transpose(1, 2).reshape(-1, size) for part in (key, value))
     first = torch.arange(0, batch * columns * heads, columns * heads, device=key.device)[:, None, None, None]
     at = first + opened.tokens.clamp(min=0) * heads + torch.arange(heads, device=key.device)[:, None, None]
@@ -79,10 +79,10 @@ def attend_to_all(
     bias: torch.Tensor | None,
     record: tuple[str, list] | None,
 ) -> torch.Tensor:
-    """Attention with a bias, [heads or 1, rows, columns] or with a batch before it: [batch, heads, rows, d_head]."""
+    """Attention with a bias, [heads or 1, rows, columns], perhaps batched: [batch, heads, rows, d_head]."""
     if bias is not None:
         bias = bias.to(query.dtype)
-        bias = bias[None] if bias.dim() == 3 else bias  # the fused kernels take four dimensions only
+        bias = bias[None] if bias.dim() == 3 else bias  # the fused kernels take only four dimensions
     if record is None:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
@@ -97,9 +97,9 @@ KeysValues = tuple[torch.Tensor | None, torch.Tensor]
 
 
 class Attention(nn.Module):
-    """Multi-head attention with an additive bias, and positions in queries and keys where the scheme has them.
+    """Multi-head attention with an additive bias, and positions in queries and keys if the scheme has them.
 
-    `crossing`: it attends from the decoder to the source.
+    `crossing`: whether it attends from the decoder to the source.
     """
 
     def __init__(self, config: ModelConfig, positions: Positions, crossing: bool = False):
@@ -136,12 +136,12 @@ class Attention(nn.Module):
         bias: torch.Tensor | OpenTokens | None,
         record: tuple[str, list] | None = None,
     ) -> torch.Tensor:
-        """Attend from x, [batch, rows, d_model], to keys and values; the same shape.
+        """Attend from x, [batch, rows, d_model], to keys and values; returns the same shape.
 
         Args:
             rows, columns: numbers of steps, or coordinates of source columns (`Positions.coordinates`).
-            bias: [heads or 1, rows, columns] added to the scores, the tokens that are open, or None.
-            record: (`weights`, `scores` or `bias`, the list to append them to); takes the explicit path.
+            bias: [heads or 1, rows, columns] to add to the scores, the open tokens, or None.
+            record: (`weights`, `scores` or `bias`, the list to append them to); computes attention explicitly.
         """
         query = self.turn(self._split(self.query(x)), rows) if needs_keys(bias) else None
         if query is None:
@@ -205,12 +205,12 @@ class DecoderLayer(nn.Module):
         biases: tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None],
         recording: Recording | None = None,
     ) -> tuple[torch.Tensor, KeysValues]:
-        """x of the next layer, [batch, rows, d_model], and the keys and values of all steps so far.
+        """The next layer's x, [batch, rows, d_model], and the keys and values of all steps so far.
 
         Args:
             rows, steps: step numbers of x, and of past and present keys.
             past: keys and values of earlier steps, or None.
-            memory, columns: the source's keys and values for this layer and coordinates; None in a decoder-only model.
+            memory, columns: the source's keys and values for this layer, and coordinates; None if decoder-only.
             biases: of self- and of cross-attention.
         """
         normed = self.norm_self(x)

@@ -1,7 +1,7 @@
-"""Position schemes: how a model is told where a token stands. One class a scheme; `SCHEMES` has them by name.
+"""Position schemes: how a model is told where a token stands. One class per scheme; `SCHEMES` has them by name.
 
-A scheme overrides what it needs of `Positions` and nothing else; its constructor's parameters are the fields of
-`ModelConfig` that it reads. Here are no positions, the paper's and kinds of steps; `rivals` has those of other papers.
+A scheme overrides only what it needs of `Positions`; its constructor's parameters are the fields of `ModelConfig`
+that it reads. Defined here are no positions, the paper's, and kinds of steps; `rivals` adds those of other papers.
 """
 
 import math
@@ -26,45 +26,45 @@ class Positions(nn.Module):
     """No positions (NoPE), and what every scheme can override.
 
     Attributes:
-        absolute: a token's position depends on the token alone, so that parts of an input can be evaluated apart.
+        absolute: a token's position depends on that token only, so parts of an input can be evaluated separately.
         biased: the scheme has `biases`.
-        in_streams, only_in_streams: it can stand in a decoder-only model, and in no other.
+        in_streams, only_in_streams: it can be used in a decoder-only model, and in no other.
     """
 
     absolute, biased = True, False
     in_streams, only_in_streams = True, False
 
     def draw(self, stream: Stream, batch: int) -> int | torch.Tensor:
-        """What a training batch draws at random, passed on to `vectors`; 0 in evaluation."""
+        """What is drawn at random for each training batch and passed to `vectors`; 0 in evaluation."""
         return 0
 
     def vectors(self, columns: Columns, draw: int | torch.Tensor = 0) -> torch.Tensor | None:
-        """What is added to the embeddings of these tokens, [tokens, d_model] or [batch, tokens, d_model], or None."""
+        """What to add to these tokens' embeddings, [tokens, d_model] or [batch, tokens, d_model], or None."""
         return None
 
     def angles(self, columns: Columns) -> torch.Tensor:
-        """The index that `turn` turns each token by."""
+        """The index by which `turn` turns each token."""
         return columns.index
 
     def turn(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        """Queries or keys [batch, heads, n, d_head] with their positions in them."""
+        """Queries or keys, [batch, heads, n, d_head], with positions put into them."""
         return x
 
     def coordinates(self, columns: Columns) -> torch.Tensor:
-        """What `relative` takes the distance of each source column from, [columns]."""
+        """The coordinate of each source column from which `relative` takes its distance, [columns]."""
         return columns.index
 
     def relative(self, d_head: int, crossing: bool) -> nn.Module | None:
-        """The relative vectors of one attention; `crossing` where it attends to the source."""
+        """The relative vectors of one attention; `crossing` if it attends to the source."""
         return None
 
     def biases(self, rows: torch.Tensor, columns: Columns) -> list[torch.Tensor]:
-        """What is added to attention scores, [heads, rows, columns]: nothing, one for all layers or one for each."""
+        """What to add to attention scores, [heads, rows, columns]: none, one for all layers, or one per layer."""
         return []
 
 
 class Sinusoidal(Positions):
-    """The sinusoid of the column number on the source side, of the step number on the target side.
+    """The sinusoid of the column number on the source side, and of the step number on the target side.
 
     Source: Vaswani et al. 2017, section 3.5; paper: Vanilla.
     """
@@ -78,10 +78,10 @@ class Sinusoidal(Positions):
 
 
 class CyclicColumns(Positions):
-    """Cyclic position indexing (CPI): the sinusoid of an index modulo T, in columns from the units digit, and in steps.
+    """Cyclic position indexing (CPI): the sinusoid of the step, or column from the units digit, modulo T.
 
-    Source: paper, appendix C.4 (`period`: T). That it is counted from the units digit on both sides is our reading;
-    without it the phase shifts with the width.
+    Source: paper, appendix C.4 (`period`: T). Counting from the units digit on both sides is our reading; without
+    it the phase shifts with the width.
     """
 
     in_streams = False
@@ -101,10 +101,10 @@ class CyclicColumns(Positions):
 
 
 class Kinds(Positions):
-    """A learned vector for the kind of step that a token makes (`coordinates`), one for the prompt; no positions."""
+    """A learned vector per kind of step that a token makes (`coordinates`), one for the prompt; no positions."""
 
     only_in_streams = True
-    MOST = 8  # kinds of steps that there is a vector for
+    MOST = 8  # kinds of steps that have a vector
 
     def __init__(self, d_model: int):
         super().__init__()

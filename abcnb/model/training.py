@@ -1,7 +1,7 @@
 """The training loop: step, schedule, progress; the same for every task and method.
 
-Interrupted and called again with the same folder, training goes on from its last checkpoint and, on a CPU,
-ends bit-equal to an uninterrupted run.
+Called again with the same folder after an interruption, training resumes from its last checkpoint and, on a CPU,
+ends bit-identical to an uninterrupted run.
 """
 
 import math
@@ -25,7 +25,7 @@ from abcnb.tasks.training_data import TrainingData, generator_for
 CHECKPOINT = "checkpoint.safetensors"
 CHECKPOINT_SECONDS = 60.0
 TELL_SECONDS = 0.25
-# Bytes of a number, and of a trained weight: itself, its gradient and the two moments of AdamW.
+# Bytes per number, and per trained weight: the weight, its gradient and AdamW's two moments.
 PER_FLOAT, PER_WEIGHT = 4, 16
 
 
@@ -38,15 +38,15 @@ def parameters(config: ModelConfig, vocabulary: int) -> int:
 
 
 def check_model(config: ModelConfig, vocabulary: int) -> None:
-    """Refuse a model whose weights do not fit."""
+    """Raise ValueError if a model's weights do not fit into memory."""
     needed = PER_FLOAT * parameters(config, vocabulary)
     sizes = f"{config.decoder_layers:,} layers of d_model {config.d_model:,} and d_ff {config.d_ff:,}"
     check_memory(needed, f"a model of {sizes}", "take smaller ones")
 
 
 def check_training(config: ModelConfig, vocabulary: int, batch: int, rows: int, device: torch.device) -> None:
-    """Refuse a training step, on so many samples of so many output tokens, that does not fit at the very least."""
-    # Inputs of the layer's products: of the query, key and value, of the output, of both halves of the feed-forward.
+    """Raise ValueError if a training step on `batch` samples of `rows` output tokens cannot fit into memory."""
+    # Inputs of each layer's products: of query, key and value, of the output, of both halves of the feed-forward.
     activations = batch * rows * config.decoder_layers * (3 * config.d_model + config.d_ff)
     needed = PER_WEIGHT * parameters(config, vocabulary) + PER_FLOAT * activations
     what = f"a training step on {batch:,} samples of {rows:,} tokens"
@@ -62,18 +62,18 @@ def learning_rate(config: TrainingConfig, step: int) -> float:
 
 
 def optimizer_of(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW over what is to be trained."""
+    """AdamW over the parameters that are to be trained."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.optim.AdamW(trained, config.learning_rate, weight_decay=config.weight_decay, fused=True)
 
 
 def in_bf16(config: TrainingConfig, device: torch.device) -> bool:
-    """Whether the forward pass runs in bf16: asked for, or `auto` on CUDA."""
+    """Whether the forward pass runs in bf16: if asked for, or `auto` on CUDA."""
     return config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
 
 
 def loss_of(forward: Callable[[Batch], torch.Tensor], batch: Batch, bf16: bool) -> torch.Tensor:
-    """Cross-entropy of the target's tokens, teacher-forced, over the whole batch."""
+    """The teacher-forced cross-entropy of the target's tokens, over the whole batch."""
     with torch.autocast(batch.target.device.type, dtype=torch.bfloat16, enabled=bf16):
         logits = forward(batch)
     return F.cross_entropy(logits.flatten(0, 1).float(), batch.target.flatten())
@@ -86,7 +86,7 @@ def training_step(
     config: TrainingConfig,
     step: int,
 ) -> torch.Tensor:
-    """One step of the optimizer, its gradient clipped and its learning rate that of `step`; returns the loss."""
+    """Take one optimizer step, with clipped gradients and the learning rate of `step`; returns the loss."""
     loss = loss_of(forward, batch, in_bf16(config, batch.target.device))
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
@@ -114,12 +114,12 @@ def train(
     Args:
         model, data, config: the model, batches on its device, and the schedule.
         seed: of the batches and of dropout.
-        folder: where the checkpoint lives; None keeps none. A checkpoint found there is resumed.
-        owner: whose training it is, such as an experiment's hash; a checkpoint of another one is refused.
-        progress, label: whether there is a bar, and its text.
+        folder: where the checkpoint lives; None keeps none. Training resumes from a checkpoint found there.
+        owner: whose training it is, such as an experiment's hash; a checkpoint of another owner is refused.
+        progress, label: whether to show a progress bar, and its text.
         on_validation: called after each validation with all records so far.
         on_step: called with the steps done since its last call and the last loss, at most four times a second, and
-            after each validation. What it or `on_validation` raises stops the training, which leaves a checkpoint.
+            after each validation. An exception from it or `on_validation` stops training and saves a checkpoint.
 
     Raises:
         ValueError: a checkpoint that is damaged, of another owner or kind of device, or a loss that is not finite.
@@ -163,7 +163,7 @@ def train(
                     if on_step and (validated or time.monotonic() - told > TELL_SECONDS):
                         on_step(step - heard, loss.item())
                         told, heard = time.monotonic(), step
-                except BaseException:  # how a listener stops the training: nothing trained is lost
+                except BaseException:  # how a listener stops training; no progress is lost
                     save()
                     raise
                 if time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -173,7 +173,7 @@ def train(
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
-    """Seed the global generators that this device draws from, and no other."""
+    """Seed the global generators of the CPU and of this device, and no others."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):

@@ -1,8 +1,8 @@
 """The Transformer: an encoder-decoder, or a decoder alone on one causal sequence.
 
-The encoder is the identity by default, as in the authors' published code: the decoder then attends to the embedded
-source itself. The paper's text has one encoder layer (`encoder_layers=1`). A decoder-only model reads `$123+748=1780&`;
-it has the same layers without cross-attention.
+The encoder is the identity by default, as in the authors' published code: the decoder attends to the embedded
+source itself. The paper's text has one encoder layer (`encoder_layers=1`). A decoder-only model, which reads
+`$123+748=1780&`, has the same layers without cross-attention.
 
 Source: Vaswani et al. 2017; paper, appendix B (sizes).
 """
@@ -21,12 +21,12 @@ from abcnb.model.layers import DecoderLayer, EncoderLayer, KeysValues, OpenToken
 from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import EQUALS_ID, START_ID
 
-SHAPES_KEPT = 64  # shapes of a training whose biases are kept
+SHAPES_KEPT = 64  # shapes whose biases a model keeps
 LayerBiases = list[tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None]]  # self, cross
 
 
 class Memory(NamedTuple):
-    """What decoder layers read of the source: keys and values for each, and coordinates (`Positions.coordinates`)."""
+    """What decoder layers read of the source: each one's keys and values, and `Positions.coordinates`."""
 
     keys_values: list[KeysValues | None]
     columns: torch.Tensor | None
@@ -36,15 +36,15 @@ class Transformer(nn.Module):
     """Token ids in, logits of the next token out.
 
     Args:
-        vocabulary_size: tokens told apart; `Task.vocabulary_size`.
-        self_biases, cross_biases: none, one bias for all decoder layers, or one for each layer.
+        vocabulary_size: the number of distinct tokens; `Task.vocabulary_size`.
+        self_biases, cross_biases: none, one bias for all decoder layers, or one per layer.
 
     Attributes:
         history: the validations of its training, in order; empty for a model that was not trained here.
-        trained_on: the task, base and form that it was trained on; empty where that is not known.
+        trained_on: the task, base and form that it was trained on; empty if unknown.
 
     Raises:
-        ValueError: another number of biases, or one for another attention or number of heads.
+        ValueError: a wrong number of biases, or one for the wrong attention or number of heads.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Transformer(nn.Module):
         self.head = nn.Linear(config.d_model, vocabulary_size)
         self.dropout = nn.Dropout(config.dropout)
         self._known_biases: dict[tuple[int, Stream, bool], LayerBiases] = {}
-        if self.positions.biased and not self.crossing:  # the scheme's bias of an attention that is not there
+        if self.positions.biased and not self.crossing:  # the scheme's bias for an attention that is not there
             self.positions.cross_bias.requires_grad_(False)
-        if self.gathers:  # nothing is compared, so nothing would train what queries and keys are made with
+        if self.gathers:  # nothing is compared, so what makes queries and keys would get no gradient
             for name, module in self.decoder.named_modules():
                 if name.endswith(("query", "key", "norm_cross")):
                     module.requires_grad_(False)
@@ -108,7 +108,7 @@ class Transformer(nn.Module):
         return self.head.weight.device
 
     def stream_of(self, stream: Stream) -> Stream:
-        """The coordinates of a task's input as this architecture has it; an encoder-decoder reads no one sequence."""
+        """The coordinates of a task's input as this architecture reads it; raises ValueError if it cannot."""
         if self.crossing and not stream.source:
             raise ValueError(
                 "expected a decoder-only model for inputs that are one sequence, got an encoder-decoder"
@@ -133,7 +133,7 @@ class Transformer(nn.Module):
     def memory(
         self, source: torch.Tensor, columns: Columns, draw: int | torch.Tensor = 0, keyed: bool = True
     ) -> Memory:
-        """What is read of source columns, nothing in a decoder-only model; `keyed` as in `Attention.keys_values`."""
+        """What decoder layers read of source columns, if there are any; `keyed` as in `Attention.keys_values`."""
         if not self.crossing:
             return Memory([None] * len(self.decoder), None)
         x, angles = self.embed(source, columns, draw), self.positions.angles(columns)
@@ -143,7 +143,7 @@ class Transformer(nn.Module):
         return Memory(keys_values, self.positions.coordinates(columns))
 
     def biases_of(self, rows: torch.Tensor, columns: Columns) -> LayerBiases:
-        """The biases of each decoder layer over its rows and the columns that self-attention sees, with causality."""
+        """Each decoder layer's biases for these rows; self-attention's are over `columns`, causality included."""
         mask, crosses = causal(rows, columns), []
         selves = [bias(rows, columns) + mask for bias in self.self_biases] or [mask]
         selves = sums_of(selves, self.positions.biases(rows, columns))
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
         return self.by_layer(selves, crosses)
 
     def by_layer(self, selves: list, crosses: list) -> LayerBiases:
-        """Both attentions' biases for each decoder layer, from one for all of them, one for each, or none."""
+        """Both attentions' biases for each decoder layer, from one for all layers, one per layer, or none."""
         crosses = crosses or [None]
         return [(selves[i % len(selves)], crosses[i % len(crosses)]) for i in range(len(self.decoder))]
 
@@ -182,9 +182,9 @@ class Transformer(nn.Module):
     def forward(
         self, batch: Batch, recording: Recording | None = None, biases: LayerBiases | None = None
     ) -> torch.Tensor:
-        """Teacher-forced logits, [batch, steps, vocabulary]: step i predicts target i from targets before it.
+        """Teacher-forced logits, [batch, steps, vocabulary]: step i predicts target i from the targets before it.
 
-        `biases` are given in place of its own where the pass is that of several models (`together`).
+        `biases` replace the model's own in a pass of several models at once (`together`).
         """
         tokens, stream = self.sequence(batch), self.stream_of(batch.stream)
         columns = stream.columns()
@@ -201,7 +201,7 @@ class Transformer(nn.Module):
         return self(batch).argmax(-1)
 
     def open_tokens(self, rows: torch.Tensor, stream: Stream) -> LayerBiases:
-        """The open tokens of each layer's attentions, of a model whose attention is along lines alone."""
+        """The open tokens of each layer's attentions, for a model whose attention is only along lines."""
         selves, crosses = (
             [OpenTokens(bias.open_tokens(rows, stream)) for bias in biases]
             for biases in (self.self_biases, self.cross_biases)
@@ -209,14 +209,14 @@ class Transformer(nn.Module):
         return self.by_layer(selves, crosses)
 
     def kept_biases(self, columns: Columns, gathers: bool) -> LayerBiases:
-        """The biases; without parameters they are the same at every step of one shape, and the last ones are kept."""
+        """Each layer's biases. Unless they have parameters, they depend only on shape, and the latest are kept."""
         if self.positions.biased:
             return self.biases_of(columns.index, columns)
         key = len(columns), columns.stream, gathers, self.self_biases, self.cross_biases
         if key not in self._known_biases:
             if len(self._known_biases) >= SHAPES_KEPT:
                 del self._known_biases[next(iter(self._known_biases))]
-            with torch.inference_mode(False):  # they may be trained with later
+            with torch.inference_mode(False):  # training may use them later
                 rows = columns.index
                 made = self.open_tokens(rows, columns.stream) if gathers else self.biases_of(rows, columns)
             self._known_biases[key] = made
@@ -224,7 +224,7 @@ class Transformer(nn.Module):
 
 
 def sums_of(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The sums of two lists of biases, each of them empty, one for all layers, or one for each layer."""
+    """The sums of two lists of biases; each list is empty, one for all layers, or one per layer."""
     if not some or not others:
         return some or others
     return [some[i % len(some)] + others[i % len(others)] for i in range(max(len(some), len(others)))]

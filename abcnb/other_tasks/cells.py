@@ -1,8 +1,8 @@
-"""Tasks that read a string and write rows of working, one or a few for each of its symbols.
+"""Tasks that read a string and write rows of working, one or a few for each symbol or pair of symbols.
 
-In most of them a row of cells is rewritten for each symbol (`CellTask`): what a cell holds after it follows from the
+In most of them a row of cells is rewritten for each symbol (`CellTask`): what a cell then holds follows from the
 symbol, from what it held before, and from its neighbours. So a step needs four tokens at fixed offsets, `symbols[row]`
-and `cells[row-1, place-1]` to `[row-1, place+1]`; stacks, sorting by insertion and brackets can be written so.
+and `cells[row-1, place-1]` to `[row-1, place+1]`; stacks, insertion sort and brackets can be written this way.
 
 Worked example, sorting 4, 2, 3 (5 is an empty cell): `$423=` is answered by `455+245+234+&`.
 
@@ -33,7 +33,7 @@ class StringInRows(OfStrings, RowTask):
     row_names = ("cells",)
     separators = "+"
     train_length = 8
-    a_round = 1  # symbols that are read for each round of rows; of several, lines tell which
+    a_round = 1  # symbols read for each round of rows; if several, lines tell which
 
     def widths_of(self, length: int) -> tuple[int, ...]:
         """How many digits a row of each of `row_names` has."""
@@ -66,9 +66,9 @@ class CellTask(StringInRows):
     empty: int  # what all others hold then
 
     def rewritten(self, symbol, left, here, right) -> torch.Tensor:
-        """What the cells hold after a symbol, [batch, 1], by what each, its left and its right neighbour held before.
+        """What the cells hold after a symbol, [batch, 1], given what each cell and its two neighbours held before.
 
-        These, and what is returned, are [batch, cells of all rows]; `EDGE` where there is no neighbour.
+        `left`, `here`, `right` and the result are [batch, cells of all rows]; `EDGE` where there is no neighbour.
         """
         raise TypeError(f"the task {self.name!r} does not define rewritten()")
 
@@ -115,7 +115,7 @@ class StackManipulation(CellTask):
         return torch.where(symbol == 2, torch.where(right == EDGE, self.empty, right), pushed)
 
 
-PLUS, MINUS, OPEN, CLOSE, UNKNOWN, EQUALS = range(MODULUS, MODULUS + 6)  # behind the digits
+PLUS, MINUS, OPEN, CLOSE, UNKNOWN, EQUALS = range(MODULUS, MODULUS + 6)  # after the digits
 
 
 def expression(length: int, draw: random.Random) -> list[int]:
@@ -144,10 +144,10 @@ class ModularArithmeticBrackets(CellTask):
     separators = "+*"
 
     def widths_of(self, length):
-        return 1, 2 + (length + 3) // 4  # as many brackets may be open, and one more
+        return 1, 2 + (length + 3) // 4  # a sign, as many cells as brackets can be open, and one more
 
     def drawn(self, count, length, generator):
-        """Any symbols in any order, but that no bracket closes that is not open: cells say what comes of those, too."""
+        """Symbols in any order, except that no unopened bracket closes: the cells are defined for all of these."""
         string = integers(MODULUS - 1, self.inside, (count, length), generator)
         digits = integers(0, MODULUS, (count, length), generator)
         string, depth = torch.where(string < MODULUS, digits, string), torch.zeros_like(string[:, 0])
@@ -199,7 +199,7 @@ class SolveEquation(ModularArithmeticBrackets):
     def tested(self, count, length, generator):
         inside = super().tested(count, length - 2, generator)
         value = self.label(inside.flip(1))[:, :1]
-        # The first digit from a random place on, as theirs.
+        # The first digit from a random place on, as in the benchmark.
         places = torch.randint(length - 2, (count, 1), generator=generator) + torch.arange(length - 2)
         first = (inside.gather(1, places % (length - 2)) < MODULUS).long().argmax(1, keepdim=True)
         asked = inside.scatter(1, places.gather(1, first) % (length - 2), UNKNOWN)

@@ -1,14 +1,14 @@
 """The fifteen tasks of the benchmark of Delétang et al. 2023, each worked out from a bounded number of tokens a step.
 
-Tests are drawn as there, but that expressions with brackets have no products. An automaton writes its running state, as
-the paper that this repository reproduces does with Parity, and its last state is the answer; stacks, brackets,
-equations, sorting, products and roots write rows of working (`cells`, `rows`); there a model answers at once. Reversal,
-duplication, odds first and sums are written as they are.
+Tests are drawn as there, except that expressions with brackets have no products. An automaton writes its running
+state, as Parity does in the paper that this repository reproduces, and its last state is the answer; stacks,
+brackets, equations, sorting, products and roots write rows of working (`cells`, `rows`); the benchmark's models
+answer at once. Reversal, duplication, odds first and sums are written as they are.
 
-Source: Delétang et al., Neural Networks and the Chomsky Hierarchy, ICLR 2023, appendix A.3, and their published code
-for what the text leaves open (the lengths of a sum's numbers) or has otherwise (cycle navigation's actions, which half
-odds first begins with). Of odd lengths, missing duplicate has one symbol less, where theirs is padded, and expressions
-without brackets have their length.
+Source: Delétang et al., Neural Networks and the Chomsky Hierarchy, ICLR 2023, appendix A.3, and their published
+code for what the text leaves open (the lengths of a sum's numbers) or has otherwise (cycle navigation's actions,
+which half odds first begins with). At odd lengths, missing duplicate has one symbol less, where theirs is padded,
+and expressions without brackets have that length.
 """
 
 import torch
@@ -146,7 +146,7 @@ class MissingDuplicate(StringTask):
 
 
 def not_zero(count: int, bits: int, generator: torch.Generator) -> torch.Tensor:
-    """`count` binary numbers from 1 on, of at most so many bits, [count, bits]."""
+    """`count` nonzero binary numbers of at most `bits` bits, [count, bits]."""
     digits = torch.randint(2, (count, bits), generator=generator)
     place = torch.randint(bits, (count,), generator=generator)
     none = digits.sum(1) == 0
@@ -160,7 +160,7 @@ class BinaryAddition(arithmetic.Addition):
     name, bases = "binary-addition", range(2, 3)
     train_length = LONGEST
     test_sets = ("random",)
-    signs = 1  # that a length counts
+    signs = 1  # how many signs a length counts
     number = staticmethod(not_zero)
 
     def digits_at(self, length):
@@ -168,7 +168,7 @@ class BinaryAddition(arithmetic.Addition):
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
         generator, found = seeded_generator(self, length, test_set), []
-        both = max(2, length - self.signs)  # bits
+        both = max(2, length - self.signs)  # bits of both
         firsts = torch.randint(1, both, (samples,), generator=generator)
         for first, count in zip(*(part.tolist() for part in firsts.unique(return_counts=True)), strict=True):
             pair = (self.number(count, bits, generator) for bits in (first, both - first))

@@ -1,4 +1,4 @@
-"""Further tasks that a user of this library is likely to try, the ones that cannot work among them.
+"""Further tasks that a user of this library is likely to try, including some that cannot work.
 
 Source: this project.
 """

@@ -1,8 +1,8 @@
-"""Tasks of the benchmark of Huang et al. 2025 on which Transformers fail there: copying, Parity, binary sums.
+"""Tasks on which Transformers fail in the benchmark of Huang et al. 2025: copying, Parity, binary sums.
 
-Tests are drawn as there: 51 to 100 tokens, 101 to 150, and up to 50, which are its training lengths. Here training has
-at most 12 symbols, or two numbers of 12 bits. Parity writes its running state, where there a model answers at once; the
-numbers of a sum are padded to one width, and its digits are written units first.
+Tests are drawn as there: 51 to 100 tokens, 101 to 150, and up to 50, its training lengths. Training here has at
+most 12 symbols, or two numbers of 12 bits. Parity writes its running state, where the benchmark's models answer at
+once; the numbers of a sum are padded to the same width, and its digits are written units first.
 
 Source: Huang et al., A Formal Framework for Understanding Length Generalization in Transformers, ICLR 2025, and their
 published code for how inputs are drawn.
@@ -16,14 +16,14 @@ from abcnb.tasks.digits import Operands
 from abcnb.tasks.strings import integers
 from abcnb.tasks.task import FURTHER, register
 
-RANGE = 50  # lengths that a test has
+RANGE = 50  # how many lengths a test has
 
 
 class OfManyLengths:
     """A test of length 100 has lengths 51 to 100, each as often as any other."""
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
-        """Operands by length, as many of each."""
+        """Operands by length, equally many of each."""
         lengths = range(max(self.shortest, length - RANGE + 1), length + 1)
         count, drawn = max(1, samples // len(lengths)), super().cases
         return {f"{n} tokens": drawn(test_set, n, count)[test_set] for n in lengths}

@@ -1,8 +1,8 @@
 """Heads that may read any token of a segment: those whose lines keep no fixed distance from the step.
 
-Where such a line leads in an input of any size is not worked out. A token stands for what its heads read, and is in
-turn each token that the segment has anywhere, and the start token, beside anything that the other heads read. That may
-ask too much of a model, never too little. Lines must be in the first layer alone, where a token is all that is read.
+Where such a line leads is not worked out for every size of input. Instead, a token stands for what its heads read:
+any token of the segment or the start token, in every combination with what the other heads read. That may ask too
+much of a model, never too little. All lines must be in the first layer, where heads read tokens and no states.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from abcnb.lines.line import START_TOKEN, Line
 from abcnb.model.transformer import Transformer
 from abcnb.proof.windows import CONSTANT, Node, Token, heads_by_line, leaves, node_of
 
-# By the kind of step, the heads that may read any token, and what stands for it; and what that may be.
+# By kind of step and head, the token that stands for what the head reads; and by that token, all it may be.
 Loose = dict[str, dict[int, Token]]
 Anything = dict[Token, list[Node]]
 
@@ -26,7 +26,7 @@ def anywhere(
 ) -> tuple[Loose, Anything]:
     """The heads whose lines keep no fixed distance, and what they may read.
 
-    `stream` and `tokens` are of an input that has every kind of token of every segment.
+    `stream` and `tokens` belong to an input that has every kind of token of every segment.
     """
     every, loose, anything = leaves(model, stream, tokens), defaultdict(dict), {}
     for heads in heads_by_line(model):
@@ -39,7 +39,7 @@ def anywhere(
 
 
 def leads_to(line: Line, stream: Stream, every: list[Node], name: Token) -> list[Node]:
-    """Any token of a line's segment, and the start token; digits are called `name`."""
+    """The tokens of a line's segment, its reach included, and the start token; digits are renamed `name`."""
     segment = stream.segment(line.segment)
     *rows, places = segment.shape
     sides = *map(torch.arange, rows), torch.arange(-segment.reach, places + segment.reach)
@@ -49,12 +49,12 @@ def leads_to(line: Line, stream: Stream, every: list[Node], name: Token) -> list
 
 
 def called(name: Token, read: Node) -> Node:
-    """What a head reads, renamed unless it is structural."""
+    """What a head reads, renamed unless structural."""
     return read if read.reads[0][0] == CONSTANT else node_of((name,), kind=read.kind)
 
 
 def loosened(node: Node, heads: dict[int, Token]) -> tuple[Node, dict[Token, Node]]:
-    """A node in whose first layer tokens stand for what heads read, and what they read."""
+    """The node with tokens standing for what `heads` read in the first layer, and what each token stands for."""
     if node.own.own:
         own, read = loosened(node.own, heads)
         return node_of(node.reads, own, node.selves), read
@@ -63,7 +63,7 @@ def loosened(node: Node, heads: dict[int, Token]) -> tuple[Node, dict[Token, Nod
 
 
 def all_read(node: Node, anything: Anything) -> Iterator[tuple[Node, dict[Token, Node]]]:
-    """A node with all that may be read in place of the tokens that stand for it, and what was read."""
+    """Yield the node once for every choice of what its stand-in tokens stand for, with that choice."""
     standing = [token for token in node.tokens if token in anything]
     for chosen in product(*(anything[token] for token in standing)):
         read = dict(zip(standing, chosen, strict=True))
@@ -71,7 +71,7 @@ def all_read(node: Node, anything: Anything) -> Iterator[tuple[Node, dict[Token,
 
 
 def with_read(node: Node, read: dict[Token, Node]) -> Node:
-    """A node with what its heads read in place of the tokens that stood for it."""
+    """The node with what its heads read in place of the tokens that stood for it."""
     if not node.own:
         return read.get(node.reads[0], node)
     return node_of(node.reads, with_read(node.own, read), tuple(with_read(n, read) for n in node.selves))

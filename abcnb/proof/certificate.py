@@ -1,10 +1,10 @@
-"""Right at every length: a model along lines, run on every window that a correct output can show one of its steps.
+"""Right at every length: a model with lines, run on every window that a correct output can show one of its steps.
 
 If every step writes the right token whenever the outputs before it are right, then, by induction over the steps, greedy
 decoding is right from the first token to the end token, however long the input. A step is a function of its window
 (`windows`), so finitely many windows decide it. They go through the model's own layers, and the right logit must lead
-every other by more than rounding can move it. How much that is, is measured: some windows, the closest ones among them,
-are run again in double precision, and within whole inputs of two lengths.
+every other by more than rounding can move it. Rounding is measured: some windows, the closest among them, are run
+again in double precision and within whole inputs of two lengths.
 """
 
 import copy
@@ -30,20 +30,20 @@ from abcnb.tasks.tokens import decode
 from abcnb.tasks.training_data import TrainingData
 
 CHUNK = 2048  # windows at a time
-AGAIN = 200  # windows of each arrangement that are run again because they are the closest, and as many random ones
+AGAIN = 200  # this many of the closest windows of each case, and as many random ones, are run again
 IN_ROWS = {NestedLists: lists, Multiplication: rows, ManyAddition: rows}
-LARGEST = 1e6  # the largest weight; a token whose state is not finite is one even to a head that is cut
-SAFETY = 100  # the least margin must be so many times the largest difference that rounding makes
+LARGEST = 1e6  # the largest weight allowed: a state that is not finite would reach even heads that are cut
+SAFETY = 100  # the margin must exceed this many times the largest difference due to rounding
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What came of all windows.
+    """The outcome of running all windows.
 
     Attributes:
-        leads: of the right logit over every other, [windows]; where the model is wrong, up to the kind that shows it.
-        rounding: the largest difference between logits of one window that were computed in different ways.
-        counterexample: one input on which the model is wrong; None where none was found.
+        leads: of the right logit over every other, [windows]; if the model is wrong, up to the case that shows it.
+        rounding: the largest difference between logits of the same window computed in different ways.
+        counterexample: one input on which the model is wrong; None if none was found.
     """
 
     leads: torch.Tensor
@@ -52,12 +52,12 @@ class Certificate:
 
     @property
     def wrong(self) -> str:
-        """The source of the counterexample, as it is written; empty where there is none."""
+        """The source of the counterexample as text; empty if there is none."""
         return decode(self.counterexample.source[0]) if self.counterexample else ""
 
     @property
     def windows(self) -> int:
-        """How many were tried."""
+        """How many windows were tried."""
         return len(self.leads)
 
     @property
@@ -82,19 +82,19 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True, most:
     """Run a model on every window.
 
     Args:
-        model: its heads have one line each, and it has no positions; it is put in evaluation mode.
-        data: what it was trained on, of a task that is made place by place (`Task.machine`), or one in rows.
-        progress: show a bar.
-        most: windows that may be tried; `MOST_WINDOWS` when None.
+        model: one without positions whose heads have one line each; it is put in evaluation mode.
+        data: what it was trained on; the task's output is made place by place (`Task.machine`) or in rows.
+        progress: show a progress bar.
+        most: the most windows that may be tried, `MOST_WINDOWS` by default.
 
     Raises:
-        ValueError: a model whose steps depend on more than a window, a task that is not made place by place, or more
-            windows than can be tried.
+        ValueError: if the model's steps depend on more than a window, the task's output is made neither place by
+            place nor in rows, or there are more than `most` windows.
     """
     check_data(data, model)
     check_certifiable(model)
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
-    # No subclass, whose rows may be others.
+    # Exact types only: a subclass may have other rows.
     found = IN_ROWS.get(type(data.task), inputs).cases(model, data)
     for counted in accumulate(count_of(windows_of(most)) for _, _, windows_of, _ in found):  # before any is run
         check_count(counted, most)
@@ -114,12 +114,12 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True, most:
         pairs = [(torch.cat([*precise.logits(node, few)]), few)]
         pairs += [(model(batch)[:, step], shown) for batch, step, shown in whole]
         moved = [float((torch.cat([*layers.logits(node, of)]) - other).abs().max()) for other, of in pairs]
-        rounding = float(torch.tensor([rounding, *moved], dtype=torch.float64).max())  # unlike max(), NaN stays
+        rounding = float(torch.tensor([rounding, *moved], dtype=torch.float64).max())  # unlike max(), keeps NaN
     return Certificate(torch.cat(leads), rounding)
 
 
 def failure(model: Transformer, batches: list[Batch]) -> Batch | None:
-    """The first input of some batches that a model is wrong on."""
+    """The first input in these batches on which the model is wrong; None if there is none."""
     for batch in batches:
         wrong = (model.predictions(batch) != batch.target).any(1)
         if wrong.any():
@@ -128,7 +128,7 @@ def failure(model: Transformer, batches: list[Batch]) -> Batch | None:
 
 
 def check_certifiable(model: Transformer) -> None:
-    """Refuse a model whose steps depend on more than a window."""
+    """Raise ValueError if the model's steps depend on more than a window."""
     biases = {*map(type, (*model.self_biases, *model.cross_biases))}
     reasons = {
         f"a weight is not finite, or above {LARGEST:g}": not all(
@@ -152,7 +152,7 @@ def lead(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 class Layers:
-    """A model's layers on windows: what several windows share is computed once."""
+    """A model's layers applied to windows; what several windows share is computed once."""
 
     def __init__(self, model: Transformer):
         self.model = model
@@ -161,7 +161,7 @@ class Layers:
             self.embedded = (self.embedded + model.positions.table.weight[:, None]).flatten(0, 1)
 
     def ids(self, token: Token, windows: Windows) -> torch.Tensor:
-        """The id of a token, [windows]."""
+        """The id of a token in each window, [windows]."""
         if token[0] == CONSTANT:
             return torch.full((count_of(windows),), token[1])
         return lists.KNOWN[windows[token].long()]
@@ -171,7 +171,7 @@ class Layers:
         return map(self.model.logits, self.after(node, len(self.model.decoder), windows))
 
     def states(self, node: Node, layer: int, windows: Windows) -> tuple[torch.Tensor, torch.Tensor]:
-        """The different states that a node has after a layer, [states, d_model], and which each window has."""
+        """The states a node can have after a layer, [states, d_model], and the index of each window's state."""
         if layer == 0:
             ids = self.ids(node.reads[0], windows)
             return self.embedded, ids + node.kind * self.model.embedding.num_embeddings
@@ -180,7 +180,7 @@ class Layers:
         return torch.cat([*self.after(node, layer, few)]), index
 
     def after(self, node: Node, layer: int, windows: Windows) -> Iterator[torch.Tensor]:
-        """The states after a layer, [windows, d_model], in chunks."""
+        """The states of a node after a layer, [windows, d_model], in chunks."""
         module = self.model.decoder[layer - 1]
         below = {n: self.states(n, layer - 1, windows) for n in dict.fromkeys((node.own, *node.selves))}
         own, of_own = below[node.own]
@@ -199,7 +199,7 @@ class Layers:
 
 
 def written_by(attention: Attention, x: torch.Tensor, heads: list[int]) -> torch.Tensor:
-    """What some heads add to the state of a token that reads each of these states, [states, d_model]."""
+    """What these heads add to the state of a token when they read each of the states x, [states, d_model]."""
     values = attention.value(x).view(len(x), attention.heads, -1)[:, heads]
     onto = attention.output.weight.view(x.shape[1], attention.heads, -1)[:, heads]
     return torch.einsum("shd, ohd -> so", values, onto)

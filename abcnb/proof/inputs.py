@@ -1,4 +1,4 @@
-"""Whole inputs in which a step has given windows: what shows that a model is wrong, and what it is pruned on."""
+"""Whole inputs in which a step has given windows: they show where a model is wrong, and it is pruned on them."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from abcnb.tasks.training_data import TrainingData
 
 
 def cases(model: Transformer, data: TrainingData) -> list[seen.Case]:
-    """All that steps of a number can see, shown by the narrowest and the widest input."""
+    """All that steps of a number can see, each case shown in the narrowest and the widest input that has it."""
 
     def shown(windows: Windows, met: tuple[Met, Met]) -> list[tuple[Batch, int, Windows]]:
         return [(batch_with(windows, data, one), one.step, windows) for one in met]
@@ -28,13 +28,13 @@ def cases(model: Transformer, data: TrainingData) -> list[seen.Case]:
 def inputs_with(
     tokens: Windows, task: Task, width: int, count: int, generator: torch.Generator | None = None
 ) -> Operands:
-    """Inputs of a width with these digits; the others are random, and every state as likely to follow as any other."""
+    """Inputs of a width with these digits; the others are random, every possible next state equally likely."""
     number = number_of(task)
     ways, states = ways_of(number), torch.arange(task.machine.states)
     pairs = ways[:, 0] * len(states) + ways[:, -1]
     rare = 1 / pairs.bincount()[pairs].float()
     good, fits = ends_of(number, 0).expand(count, -1), []
-    for place in reversed(range(width)):  # which ways through it lead on to an end
+    for place in reversed(range(width)):  # which ways through this place lead to an end
         fit = good[:, ways[:, -1]] & (may_be_last(number) | (place < width - 1))
         for name, digits in zip(number.names, ways.T[1:-1], strict=True):
             if (name, place) in tokens:
@@ -55,6 +55,6 @@ def inputs_with(
 
 
 def batch_with(windows: Windows, data: TrainingData, met: Met) -> Batch:
-    """Whole inputs in which a step has these windows, one for each; random where no window says what."""
+    """Whole inputs in which a step has these windows, one for each; digits outside the window are random."""
     tokens = {(name, met.read[rank]): digits for (name, rank), digits in windows.items()}
     return data.task.batch(inputs_with(tokens, data.task, met.width, count_of(windows)), data.form)

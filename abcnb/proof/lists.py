@@ -1,10 +1,10 @@
-"""Nested lists of any depth: what a step of a model can see whose lines stay within the list that it works out.
+"""Nested lists of any depth: what a step can see when its lines stay within the list that it works out.
 
-Such a step sees the operator, brackets, items and values of its list. An item is a digit or the value of a list, which
-may be any, whatever is inside: steps that end a list have no lines, so the state of its value does not tell. So lists
-of two to four items, each a digit or a smallest list, the first of an input or not (`trees`), show all that a step of
-lists of such sizes can ever see. With lines in the first layer alone no state is read, and heads whose lines leave the
-list may read any token of a segment (`anywhere`).
+Such a step sees the operator, brackets, items and values of its list. An item is a digit or the value of a list,
+which may be any digit, whatever that list contains: steps that end a list have no lines, so the state of its value
+reveals nothing else. So lists of two to four items, each a digit or a smallest list, first in the input or not
+(`trees`), show all that a step can ever see in lists of these sizes. With lines in the first layer only, no state
+is read, and heads whose lines leave the list may read any token of a segment (`anywhere`).
 """
 
 from collections.abc import Iterator
@@ -36,9 +36,9 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import DIGITS, END_ID, IDS, encode
 from abcnb.tasks.training_data import TrainingData
 
-OPERATOR, ANY_DIGIT = "operator", "digit"  # tokens that may be any, each with its number in the input and output
+OPERATOR, ANY_DIGIT = "operator", "digit"  # tokens that may be any, as (name, number in input and output)
 OF_A_LIST = ("operators", "items", "values", "opens", "closes")
-KNOWN = encode(DIGITS + OPERATORS)  # token ids, by what windows hold
+KNOWN = encode(DIGITS + OPERATORS)  # token ids, indexed by the values in windows
 PAIR = (FEWEST, *(0,) * FEWEST)  # the smallest list
 
 
@@ -51,7 +51,7 @@ class List(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """The tokens of all inputs of a shape and their outputs, and of each step the token that it writes and its list."""
+    """The tokens of all inputs of a shape and their outputs; for each step, the token it writes and its list."""
 
     shape: tuple[int, ...]
     tokens: list[Token]
@@ -60,7 +60,7 @@ class Tree(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A step of a tree, and the numbers of the tokens that decide what it sees, in order."""
+    """A step of a tree, and the numbers, in order, of the tokens that decide what it sees and writes."""
 
     tree: Tree
     step: int
@@ -68,7 +68,7 @@ class Seen(NamedTuple):
 
 
 def trees() -> Iterator[tuple[int, ...]]:
-    """Shapes: every list of digits and smallest lists, alone and behind another one within a third."""
+    """Yield shapes: every list of digits and smallest lists, alone and after another list within a third."""
     for items in (items for size in range(FEWEST, MOST + 1) for items in product([(0,), PAIR], repeat=size)):
         one = (len(items), *sum(items, ()))
         yield one
@@ -78,14 +78,14 @@ def trees() -> Iterator[tuple[int, ...]]:
 def stays(line: Line) -> bool:
     """Whether a line leads to the operator, a bracket, an item or a value of the list that a step works out.
 
-    `first` counts back from the end of the longest list of an input, and so leaves it.
+    `first` counts back from the end of the input's longest list, and so can leave the step's own.
     """
     own = line.follows[:1] == ("row",) and line.offset[:1] == (0,) and line.segment in OF_A_LIST
     return own and set(line.follows[1:]) <= {"none", "place", "2place"}
 
 
 def tree_of(shape: tuple[int, ...], task: NestedLists) -> Tree:
-    """The tokens of a shape."""
+    """The tree of a shape."""
     batch = task.batch(task.drawn(shape, 1, torch.Generator()))
     tokens = [(CONSTANT, number) for number in torch.cat([batch.source, batch.target[:, :-1]], 1)[0].tolist()]
     rights, lists, closed = [], [], []
@@ -110,10 +110,10 @@ def anything(model: Transformer, task: NestedLists) -> tuple[Loose, Anything]:
 
 
 def cases(model: Transformer, data: TrainingData) -> list[Case]:
-    """All that steps of nested lists can see, shown by the first tree that has them and by the last, if any has.
+    """All that steps of nested lists can see, each case shown in the first and the last tree that has it, if any.
 
     Raises:
-        ValueError: lines in other layers than the first of which one leaves the list that a step works out, or ends it.
+        ValueError: if later layers have lines, and any line leaves its step's list or is of a step that ends it.
     """
     task, read_states = data.task, bool(lined_layers(model) - {0})
     for line in (line for heads in heads_by_line(model) for line in heads.lines):
@@ -139,8 +139,8 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
 
 
 def case_of(tree: Tree, step: int, node: Node) -> tuple[tuple, Seen]:
-    """What a step sees and writes, with tokens numbered anew: its node, the token that it writes, those that may be any
-    and the values that follow from them."""
+    """The case of a step, its tokens renumbered (the node, the token to write, the tokens that may be any, and the
+    values that follow from them), and where it was seen."""
     made = values_behind(tree, step, node.tokens)
     asked = {*node.tokens, tree.rights[step], *made, *(token for of in made.values() for token in of)}
     numbers = tuple(sorted(number for name, number in asked if name != CONSTANT))
@@ -152,8 +152,8 @@ def case_of(tree: Tree, step: int, node: Node) -> tuple[tuple, Seen]:
 
 
 def values_behind(tree: Tree, step: int, tokens: tuple[Token, ...]) -> dict[Token, tuple[Token, Token, Token]]:
-    """Of the values that decide some tokens and what a step must write, the operator, the value before and the item
-    that each is made of."""
+    """The values that decide `tokens` and what a step must write, each with the operator, the previous value and
+    the item that it is made of."""
     operator, items, values = tree.lists[step]
     last = max((place for place, value in enumerate(values) if value in (*tokens, tree.rights[step])), default=0)
     pairs = zip(values[:last], items[1 : last + 1], strict=True)
@@ -161,14 +161,14 @@ def values_behind(tree: Tree, step: int, tokens: tuple[Token, ...]) -> dict[Toke
 
 
 def is_operator(token: Token) -> bool:
-    """Whether a token is an operator, or what a line to operators reads."""
+    """Whether a token is an operator, or stands for what a line to operators reads."""
     return token[0].startswith(OPERATOR)
 
 
 def windows_of(
     node: Node, right: Token, leaves: tuple[Token, ...], parts: tuple, task: NestedLists, most: int | None = None
 ) -> Windows:
-    """Every window of a case: what its tokens may be together, and the others that decide it, each once."""
+    """Every window of a case, each once: what its tokens can be together, with the others that decide them."""
     if not leaves:
         return {NOTHING: torch.zeros(1, dtype=torch.uint8)}
     sizes = (len(OPERATORS) if is_operator(token) else task.base for token in leaves)
@@ -189,14 +189,14 @@ def windows_of(
 def shown(
     task: NestedLists, leaves: tuple[Token, ...], met: tuple[Seen, ...], windows: Windows
 ) -> list[tuple[Batch, int, Windows]]:
-    """Whole inputs of both trees in which a step has these windows; random where no window says what."""
+    """Whole inputs of each tree in which a step has these windows; tokens that no window decides are random."""
     found = []
     for tree, step, numbers in met:
         (ids,) = task.drawn(tree.shape, count_of(windows), torch.Generator().manual_seed(0))
         closed = {one.values[-1]: one for one in tree.lists[:-1]}
 
         def put(token: Token, values: torch.Tensor, ids=ids, closed=closed) -> None:
-            """Give a digit, or the list whose value it is, these values; the list's other items change nothing."""
+            """Set a digit, or the value of a list, to these values; the list's other items change nothing."""
             if token not in closed:
                 ids[:, token[1] - 1] = KNOWN[values.long()]
                 return

@@ -1,4 +1,4 @@
-"""Numbers that are written place by place, and every way through their places, as the task's machine has it."""
+"""Numbers that are written place by place, and every way through their places, from the task's machine."""
 
 from functools import cache
 from typing import NamedTuple
@@ -8,17 +8,17 @@ import torch.nn.functional as F
 
 from abcnb.tasks.task import Machine, Task
 
-OUTPUT, DIGIT = "digits", "b"  # names of the digits that are written, and of an operand that is a digit
+OUTPUT, DIGIT = "digits", "b"  # names: of the digits written, and of a one-digit operand
 OUTPUTS_OF = ("label", "answer", "batch", "source", "stream", "steps", "outputs", "segments")  # what decides them
-LATEST = 100  # places after which a machine must have settled
+LATEST = 100  # a machine must have settled within this many places
 
 
 class Number(NamedTuple):
     """What is written place by place: the output of a task, or a row of one.
 
     Attributes:
-        names: of the digits at a place, those that the machine reads and `OUTPUT`.
-        ended: those that are 0 in the last place, of operands that are shorter.
+        names: of the digits at a place: those that the machine reads, and `OUTPUT`.
+        ended: the names of shorter operands, whose digit in the last place is 0.
     """
 
     base: int
@@ -29,7 +29,7 @@ class Number(NamedTuple):
 
 @cache
 def number_of(task: Task) -> Number:
-    """The output of a task, whose operands are as long as it; refused where its machine is that of other outputs."""
+    """The output of a task, as long as its operands; raises ValueError if its machine is for other outputs."""
     machine, kinds = task.machine, type(task).__mro__
     of_machine, *others = (next((k for k in kinds if name in vars(k)), Task) for name in ("machine", *OUTPUTS_OF))
     if {*OUTPUTS_OF} & {*vars(task)} or not all(issubclass(of_machine, other) for other in others):
@@ -51,12 +51,12 @@ def number_of(task: Task) -> Number:
 
 
 def least_width(task: Task) -> int:
-    """Of the narrowest inputs, which have a digit beside their zeros and room for the shortest number."""
+    """The width of the narrowest inputs, with a digit besides the padding and room for the shortest number."""
     return max(task.spare + 1, task.shortest)
 
 
 def _writes_labels(task: Task, machine: Machine, width: int) -> bool:
-    """Whether a machine writes the label of every input of a width: from some start it ends, and never wrongly."""
+    """Whether a machine writes every label of a width: it ends from some start, and is right whenever it ends."""
     widths = task.widths(width)
     free = [n - task.spare * (n == width) for n in widths]
     every = torch.cartesian_prod(*[torch.arange(task.base)] * sum(free)).view(-1, sum(free))
@@ -78,33 +78,33 @@ def _writes_labels(task: Task, machine: Machine, width: int) -> bool:
 
 @cache
 def ways_of(number: Number) -> torch.Tensor:
-    """Every way through a place: [ways, 2 + names], the state, the digits, the next state."""
+    """Every way through a place: state, digits and next state, [ways, 2 + names]."""
     axes = [torch.arange(number.machine.states)] + [torch.arange(number.base)] * (len(number.names) - 1)
     before = [axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")]
     return torch.stack([*before, *number.machine.step(*before)], 1)
 
 
 def may_be_last(number: Number) -> torch.Tensor:
-    """[ways], those through the last place, where shorter operands have a 0."""
+    """Which ways can lead through the last place, where shorter operands have a 0, [ways]."""
     return (ways_of(number)[:, [1 + number.names.index(name) for name in number.ended]] == 0).all(1)
 
 
 def _reached(ways: torch.Tensor, good: torch.Tensor) -> torch.Tensor:
-    """[states, …], whether a way leads from each to a state that is good, [states, …]."""
+    """Whether a way leads from each state to a good one, [states, …], the shape of `good`."""
     reached = torch.zeros(good.shape, dtype=torch.long)
     return reached.index_add(0, ways[:, 0], good[ways[:, -1]].long()) > 0
 
 
 @cache
 def leads_on(number: Number, places: int) -> torch.Tensor:
-    """[states, states], whether one can follow another after so many places, the last not among them."""
+    """Whether one state can lead to another through so many places, the last one excluded, [states, states]."""
     if not places:
         return torch.eye(number.machine.states) > 0
     return _reached(ways_of(number), leads_on(number, places - 1))
 
 
 def ends_of(number: Number, places: int) -> torch.Tensor:
-    """[states], whether an input can end so many places after one."""
+    """Whether an input can end so many places after each state, [states]."""
     if places > 1:
         return _reached(ways_of(number), ends_of(number, places - 1))
     good = torch.isin(torch.arange(number.machine.states), torch.tensor(number.machine.ends))
@@ -113,10 +113,10 @@ def ends_of(number: Number, places: int) -> torch.Tensor:
 
 @cache
 def short_of(number: Number) -> int:
-    """How many places that nothing reads are as good as more: the machine can be in the same states after them.
+    """How many unread places are as good as any more: after them the machine can be in the same states.
 
     Raises:
-        ValueError: not within `LATEST` places, as where every second place is another.
+        ValueError: if there is no such number below `LATEST`, as when every second place differs.
     """
     for count in range(LATEST):
         if torch.equal(leads_on(number, count), leads_on(number, count + 1)):

@@ -3,7 +3,7 @@
 The rule keeps every line that a plain model's attention follows, and a retrained model ignores most of them. But an
 ignored head still shows a step its token, and each extra token multiplies the windows of a certificate by ten.
 
-Source: mean ablation of heads, in order of what it costs: Michel et al. 2019 (pruning), Wang et al. 2022 (means).
+Source: mean ablation of heads, in order of cost: Michel et al. 2019 (pruning), Wang et al. 2022 (means).
 """
 
 import copy
@@ -23,8 +23,8 @@ from abcnb.proof.windows import Heads, heads_by_line
 from abcnb.tasks.task import Batch
 from abcnb.tasks.training_data import TrainingData, generator_for
 
-ROWS = 2048  # inputs on which leads are compared, of all training widths together
-SHAPES = 64  # of outputs in rows, batches, each of a random shape
+ROWS = 2048  # inputs on which leads are compared, over all training widths
+SHAPES = 64  # batches of outputs in rows, each of a random shape
 SHARE = 0.5
 
 
@@ -34,19 +34,19 @@ def prune(
 ) -> Transformer:
     """A copy of a model without the heads that it does not need on short inputs.
 
-    A head that is cut has the value that it had on average, whatever it reads. Lines are tried in the order of what
-    cutting each alone would cost the right token's lead on average, the cheapest first, and are cut if its least lead
-    stays above a share of the whole model's.
+    A head that is cut keeps its average value, whatever it reads. Lines are tried cheapest first, by how much
+    cutting each alone lowers the right token's average lead, and are cut if the least lead stays above a share of
+    the whole model's.
 
     Args:
-        model: its heads have one line each, and it has no positions.
-        data: what it was trained on; nothing longer is looked at.
+        model: one without positions whose heads have one line each.
+        data: what it was trained on; nothing longer is drawn.
         seed: of the inputs.
-        also: inputs beside these, such as one that showed another pruned model to be wrong.
-        share: of the whole model's least lead, which is left.
+        also: further inputs, such as one that another pruned model got wrong.
+        share: the share of the whole model's least lead that must remain.
 
     Raises:
-        ValueError: data of another task, or a model with positions or several lines to a head.
+        ValueError: if the data are of another task, or the model has positions or several lines per head.
     """
     check_data(data, model)
     check_certifiable(model)
@@ -64,7 +64,7 @@ def prune(
 
 
 def lines_left(model: Transformer) -> Biases:
-    """The lines of heads that are open in some layer, dealt anew to all heads, so that each line has more of them."""
+    """The lines of heads that are uncut in some layer, dealt anew to all heads, so that each line has more."""
     kept: dict[str, list[Line]] = {"self": [], "cross": []}
     for heads in heads_by_line(model):
         kept[heads.attention.removesuffix("_attention")] += heads.lines
@@ -73,8 +73,8 @@ def lines_left(model: Transformer) -> Biases:
 
 
 def short_inputs(data: TrainingData, generator: torch.Generator) -> list[Batch]:
-    """Inputs of the training widths with balanced carries: every state of the task's machine is as likely to follow as
-    any other, so that long runs of nines are among them. Of outputs in rows, training samples."""
+    """Inputs of the training widths with balanced carries: all next states of the task's machine are equally
+    likely, so that long runs of nines occur. For outputs in rows, training samples."""
     task = data.task
     if task.in_rows:
         return [data.train(ROWS // SHAPES, generator) for _ in range(SHAPES)]
@@ -84,7 +84,7 @@ def short_inputs(data: TrainingData, generator: torch.Generator) -> list[Batch]:
 
 
 def _observed(model: Transformer, batches: list[Batch]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The lead of the right logit at all steps of some batches, and the average value by attention, each [d_model]."""
+    """The right logit's lead at every step of the batches, and the average value of each attention, [d_model]."""
     read: dict[str, list[torch.Tensor]] = {}
     hooks = [
         module.output.register_forward_pre_hook(
@@ -100,7 +100,7 @@ def _observed(model: Transformer, batches: list[Batch]) -> tuple[torch.Tensor, d
 
 
 def without(model: Transformer, heads: Heads, averages: dict[str, torch.Tensor]) -> Transformer:
-    """A copy of a model with some heads cut."""
+    """A copy of the model with these heads cut."""
     model, name = copy.deepcopy(model), f"decoder.{heads.layer}.{heads.attention}"
     value = model.get_submodule(name).value
     parts = (value.weight, value.bias, averages[name])

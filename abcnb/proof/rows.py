@@ -1,10 +1,10 @@
 """Outputs in rows, of any number of rows of any length: products of two numbers and sums of many terms.
 
-A row is a number that is written place by place, like the output of a task: a row of products is a times a digit of b,
-a row of running sums the row of products, or the term, plus the sum before. What it is made of was written before, or
-is in the prompt, so the induction goes over rows and places. Any other digit that a step sees is taken to be any digit:
-that may ask too much of a model, never too little. Where a line's coordinate follows the other counter, or runs at
-twice its pace, its heads may read any token of a segment (`anywhere`).
+A row is a number written place by place, like the output of a task: a row of products is a times a digit of b, a
+row of running sums is the row of products, or the term, plus the previous sum. What a row is made of was written
+earlier or is in the prompt, so the induction runs over rows and places. Any other digit that a step sees is taken
+as arbitrary, which may ask too much of a model, never too little. If a line's coordinate follows the other counter
+or runs at twice the pace, its heads may read any token of a segment (`anywhere`).
 """
 
 from collections.abc import Iterator
@@ -43,13 +43,13 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import IDS
 from abcnb.tasks.training_data import TrainingData, generator_for
 
-FREE = "free"  # a digit that may be any; its place is −2 less its token's number
-FIXED = {"row": {"row", "none", "first"}, "place": FOLLOWED}  # what a coordinate follows at a fixed distance
-EXTREME = 0.5  # of the digits of inputs that show windows, the share that is 0 or the largest
+FREE = "free"  # a digit that may be any; its place is −2 minus its token's number
+FIXED = {"row": {"row", "none", "first"}, "place": FOLLOWED}  # what a coordinate at a fixed distance may follow
+EXTREME = 0.5  # share of digits set to 0 or the largest in inputs that show windows
 
 
 class Seen(NamedTuple):
-    """A step of inputs of some operands' lengths, the number of each token that it reads or writes, and what its heads
+    """A step of inputs of these sizes, the number of each token that it reads or writes, and what heads
     read whose lines keep no fixed distance, by the token that stands for it."""
 
     sizes: tuple[int, ...]
@@ -60,17 +60,17 @@ class Seen(NamedTuple):
 
 @cache
 def numbers_of(task: RowTask) -> dict[tuple[str, bool], Number]:
-    """What rows of a name are as numbers, the first of them and others."""
+    """What rows are as numbers, by name and whether they are the first of that name."""
     base = task.base
     copied = Number(base, running(base, lambda _, digit: digit), ("a", OUTPUT), ())
-    ended = ("a",) if task.has_terms else ("b",)  # terms are padded; a sum of products that moves on is shorter
+    ended = ("a",) if task.has_terms else ("b",)  # terms are padded; a sum moved by a place is shorter
     added = Number(base, carrying(base, torch.add), ("a", "b", OUTPUT), ended)
     times = Number(base, times_a_digit(base), ("a", OUTPUT), ("a",))
     return {("sums", True): copied, ("sums", False): added, ("products", True): times, ("products", False): times}
 
 
 def names_in(stream: Stream, name: str, row: int, terms: bool) -> dict[int, Token]:
-    """What digits of an input are to the steps of a row, by the number of their token; others are left out."""
+    """What an input's digits are to the steps of a row, by token number; digits that play no part are left out."""
     moved, found = 0 if terms else 1, {}
     if terms:
         top = stream.segment("terms")
@@ -90,13 +90,13 @@ def names_in(stream: Stream, name: str, row: int, terms: bool) -> dict[int, Toke
 
 @lru_cache(maxsize=16)
 def digits_of(segment: Segment) -> list[tuple[int, int, int]]:
-    """The number of each token of a segment, with its first coordinate and its last."""
+    """The number of each token of a segment, with its first and last coordinates."""
     grid = segment.grid()
     return [*zip(segment.tokens(grid).tolist(), grid[0].tolist(), grid[-1].tolist(), strict=True)]
 
 
 def tokens_of(batch: Batch) -> list[Token]:
-    """What each token of an input is: a digit, which may be any, or a structural token."""
+    """What each token of an input is: a digit that may be any, or a structural token."""
     tokens = [(CONSTANT, number) for number in torch.cat([batch.source, batch.target[:, :-1]], 1)[0].tolist()]
     for segment in batch.stream.segments:
         for token in segment.tokens(segment.grid()).tolist() if segment.reach else ():
@@ -105,7 +105,7 @@ def tokens_of(batch: Batch) -> list[Token]:
 
 
 def anything(model: Transformer, task: RowTask) -> tuple[Loose, Anything]:
-    """The heads whose lines keep no fixed distance, and what they may read: three rows and places have all tokens."""
+    """The heads whose lines keep no fixed distance, and what they may read; 3 rows and places have all tokens."""
     small = task.batch(drawn(task, task.size(3, 3), 1, torch.Generator()))
     return anywhere(model, small.stream, tokens_of(small), lambda line: is_fixed(line, small.stream))
 
@@ -119,7 +119,7 @@ def is_fixed(line: Line, stream: Stream) -> bool:
 def steps_of(
     model: Transformer, task: RowTask, sizes: tuple[int, ...], loose: Loose
 ) -> Iterator[tuple[Arrangement, Seen]]:
-    """The arrangement of each step of inputs whose operands have so many digits."""
+    """Yield the arrangement of each step of inputs of these sizes, and where it was met."""
     numbers = numbers_of(task)
     batch = task.batch(drawn(task, sizes, 1, torch.Generator()))
     stream, tokens = batch.stream, tokens_of(batch)
@@ -153,9 +153,9 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     """All that steps of outputs in rows can see.
 
     Raises:
-        ValueError: lines in other layers than the first, whose windows would be too many.
+        ValueError: if layers after the first have lines, whose windows would be too many.
     """
-    task, farthest = data.task, 1  # what a row is made of stands in the row before
+    task, farthest = data.task, 1  # what a row is made of is in the row before
     if lined_layers(model) - {0}:
         raise ValueError("expected lines in the first layer alone, as with look_once=True, got them in others")
     lines = (line for heads in heads_by_line(model) for line in heads.lines)
@@ -164,7 +164,7 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
         for counter, offset in zip(counters, line.offset, strict=True):
             farthest = max(farthest, abs(offset)) if counter == "row" else farthest
     loose, read_anywhere = anything(model, task)
-    # Enough rows for those near either end, those near the step's, and a row more beside each, to be all apart.
+    # Enough rows to keep apart those near either end and those near the step's, each with one more beside them.
     counts = range(task.has_terms + 1, 4 * farthest + 6)
 
     def steps(width: int) -> Iterator[tuple[Arrangement, Seen]]:
@@ -182,7 +182,7 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
 
 
 def drawn(task: RowTask, sizes: tuple[int, ...], count: int, generator: torch.Generator) -> Operands:
-    """Operands of so many digits, more than half of which are 0 or the largest."""
+    """Random operands of these numbers of digits, more than half of which are 0 or the largest."""
     operands = []
     for digits in sizes:
         picked, ends = torch.rand(2, count, digits, generator=generator)
@@ -193,7 +193,7 @@ def drawn(task: RowTask, sizes: tuple[int, ...], count: int, generator: torch.Ge
 
 
 def shown(task: RowTask, met: tuple[Seen, ...], windows: Windows) -> list[tuple[Batch, int, Windows]]:
-    """Random inputs with the step, and the windows that they show."""
+    """Random inputs with the step, and the windows that it has in them."""
     found, generator = [], generator_for("windows", 0)
     for sizes, step, numbers, _ in met:
         batch = task.batch(drawn(task, sizes, count_of(windows), generator))

@@ -1,12 +1,12 @@
 """What a step of a model depends on, computed from its lines, and every window that a correct output can show it.
 
-A model whose heads have one line each, and no positions, gathers: after layer l the hidden state of a token is a
-function of its own state after layer l − 1, of that of one earlier token for each head, and of one source token for
-each head of cross-attention. So a step is a function of finitely many tokens, its *window*, and a `Node` says how.
+A model without positions whose heads have one line each gathers: after layer l the hidden state of a token is a
+function of its own state after layer l − 1, of the state of one earlier token per head, and of one source token
+per head of cross-attention. So a step is a function of finitely many tokens, its *window*, and a `Node` says how.
 
-Steps of inputs of any length whose nodes are equal, up to how many places lie between their tokens, are the same
-function of the same windows: one `Arrangement`. Which windows there are follows from the task's machine
-(`Task.machine`), given that all outputs before the step are right.
+Steps whose nodes are equal up to how many places lie between their tokens are the same function of the same
+windows, whatever the length of the input: one `Arrangement`. Which windows there are follows from the task's
+machine (`Task.machine`), given that all outputs before the step are right.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -39,29 +39,29 @@ from abcnb.tasks.training_data import TrainingData
 
 CONSTANT = "="
 NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
-MOST_WINDOWS = 120_000_000  # some twenty minutes
-# What a coordinate follows that keeps its distance from the step's place, or from an end.
+MOST_WINDOWS = 120_000_000  # about twenty minutes
+# What a coordinate may follow to keep its distance from the step's place, or from an end.
 FOLLOWED = {"none", "first", "place", "first-place"}
-SETTLED = 12  # widths in a row that bring no new arrangement
+SETTLED = 12  # the search ends after this many widths in a row without a new arrangement
 
-# A name and a place, of an operand or the output; `DIGIT` and −1; or of a structural token `CONSTANT` and its id.
+# The name of an operand or the output, and a place; `DIGIT` and −1; or `CONSTANT` and a structural token's id.
 Token = tuple[str, int]
-Windows = dict[Token, torch.Tensor]  # the digit at each token, each [windows]; operators follow the digits
-# Steps that are the same function of the same windows: their node, the token that they write, what makes the windows
-# where they are at most so many, and what makes, of some windows, whole inputs that show them or others: batches, each
-# with the step and its windows.
+Windows = dict[Token, torch.Tensor]  # the digit at each token, [windows]; operators are numbered after digits
+# Steps that are the same function of the same windows: their node, the token that they write, a function that
+# makes the windows, given how many there may be, and one that makes whole inputs that show some windows or others:
+# batches, each with the step and its windows.
 Case = tuple["Node", Token, Callable[[int | None], Windows], Callable[[Windows], list[tuple[Batch, int, Windows]]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A hidden state, of a token after some layers; made by `node_of`, which makes each one once.
+    """The hidden state of a token after some layers; made by `node_of`, which makes each node once.
 
     Attributes:
         reads: the token that each head of cross-attention reads; before the first layer the token itself.
         own: the node of the same token one layer down; None before the first layer.
         selves: the node that each head of self-attention reads, one layer down.
-        kind: before the first layer, the number of the kind of step that the token makes, where a model is told.
+        kind: before the first layer, the number of the kind of step that the token makes, if the model is told it.
     """
 
     reads: tuple[Token, ...]
@@ -71,7 +71,7 @@ class Node:
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
-        """All tokens that it depends on, without structural ones."""
+        """All tokens that it depends on, except structural ones."""
         found, below = set(), {self}
         while below:
             found.update(*(node.reads for node in below))
@@ -116,10 +116,10 @@ class Arrangement:
     """Steps that are the same function of the same windows.
 
     Attributes:
-        node: of the step, after the last layer; its places are counted among those that are read or written.
-        place: that the step writes, counted likewise; −1 for the token that ends the number.
-        skipped: places before each of these, and after the last, that nothing reads; many are as good as a few.
-        number: that the step belongs to.
+        node: that of the step after the last layer; places are numbered among those that are read or written.
+        place: the place that the step writes, numbered likewise; −1 for the token that ends the number.
+        skipped: how many unread places lie before each of these, and after the last; a few stand for many.
+        number: the number that the step belongs to.
         end: the id of the token that ends it.
     """
 
@@ -135,7 +135,7 @@ class Arrangement:
         return (OUTPUT, self.place) if self.place >= 0 else (CONSTANT, self.end)
 
     def covers(self, other: "Arrangement") -> bool:
-        """Whether all windows of another one are windows of this one, and the same function."""
+        """Whether all windows of the other are windows of this one, with the same function."""
         kinds = ((one.node, one.place, one.number, one.end) for one in (self, other))
         if len({*kinds}) > 1 or (other.skipped[-1] and not self.skipped[-1]):
             return False
@@ -147,21 +147,21 @@ class Arrangement:
 
 
 class Found(NamedTuple):
-    """Windows so far, each once, and after each the states in which the machine may be.
+    """The windows so far, each once, and the states that the machine may be in after each.
 
     Attributes:
-        which: of these sets of states each window has, [windows].
-        states: the different sets, 1 for each state that belongs to one, [sets, states].
+        which: the set of states that each window has, [windows].
+        states: the distinct sets, 1 for each state in a set, [sets, states].
     """
 
     windows: Windows
     which: torch.Tensor
     states: torch.Tensor
-    most: int | None  # windows that there may be
+    most: int | None  # the most windows that there may be
 
 
 class Met(NamedTuple):
-    """A step of inputs of some width, and the places that it reads or writes, in order, and −1."""
+    """A step of inputs of this width, and the places that it reads or writes, in order, then −1."""
 
     width: int
     step: int
@@ -169,7 +169,7 @@ class Met(NamedTuple):
 
 
 def heads_by_line(model: Transformer) -> list[Heads]:
-    """The heads of every layer and attention that have lines and are not cut, those with the same line together."""
+    """The heads of every layer and attention that have lines and are not cut, grouped by their lines."""
     found: dict[tuple[int, str, tuple[Line, ...]], list[int]] = {}
     for attention, biases in (("self_attention", model.self_biases), ("cross_attention", model.cross_biases)):
         for layer, module in enumerate(model.decoder if biases else ()):
@@ -182,15 +182,15 @@ def heads_by_line(model: Transformer) -> list[Heads]:
 
 
 def lined_layers(model: Transformer) -> set[int]:
-    """The layers in which some head has a line, from 0."""
+    """The layers in which some head has a line, counted from 0."""
     return {heads.layer for heads in heads_by_line(model)}
 
 
 def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tuple[Met, Met]]:
-    """The arrangements of all steps of a number that no other covers, each with the narrowest and the widest met.
+    """The arrangements of all steps of a number that no other covers, each with its narrowest and widest `Met`.
 
     Raises:
-        ValueError: a line that runs at twice the pace of the steps, or a form in which columns run at half of it.
+        ValueError: if a line runs at twice the pace of the steps, or the form's columns run at half of it.
     """
     task, number = data.task, number_of(data.task)
     if data.form != task.forms[0]:
@@ -211,12 +211,12 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
 def of_all_widths(
     steps: Callable[[int], Iterable[tuple[Arrangement, Any]]], model: Transformer, short: int, width: int
 ) -> dict[Arrangement, list]:
-    """What no other covers among the arrangements of steps of all widths above `width`, with where each was met first
-    and last; `short` places that nothing reads are as good as more.
+    """The arrangements of steps of all widths above `width` that no other covers, each with where it was first and
+    last met; `short` unread places are as good as any more.
 
     Every place that a step reads is at a fixed distance from its own place, from an end of the number, or from the
-    place as far from the other end. So nothing new comes once a width has room for all groups apart, and none ends
-    the search before `SETTLED` in a row have brought nothing.
+    mirror image of its own place. So nothing new appears once a width has room for all these groups apart, and the
+    search ends only after `SETTLED` widths in a row have brought nothing.
     """
     lines = [line for heads in heads_by_line(model) for line in heads.lines]
     farthest = 1 + max((abs(n) for line in lines for n in line.offset), default=0)  # an edge is one place further
@@ -238,10 +238,10 @@ def of_all_widths(
 def arranged(
     node: Node, step: int, width: int, number: Number, end: int = END_ID, names: dict[Token, Token] | None = None
 ) -> tuple[Arrangement, tuple[int, ...]]:
-    """The arrangement of a step of a number, and the places of its tokens, by their number in it.
+    """The arrangement of a step of a number, and the place that each place number in it stands for.
 
-    `names` has what tokens are to this step, if not what they are called. Tokens with a place below −1 are of no place
-    of the number, and may be any digit.
+    `names` says what a token is to this step where its own name does not. Tokens with a place below −1 are at no
+    place of the number and may be any digit.
     """
     written = {step} if step < width else set()
     called = {token: (names or {}).get(token, token) for token in node.tokens}
@@ -258,7 +258,7 @@ def arranged(
 
 
 def leaves(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
-    """The tokens that self-attention sees, as they are before the first layer."""
+    """The nodes, before the first layer, of the tokens that self-attention sees."""
     rows = torch.arange(len(stream))
     kinds = 1 + stream.steps_at(rows)[0] if model.config.position == "kinds" else 0 * rows
     return [
@@ -268,9 +268,9 @@ def leaves(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node
 
 
 def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
-    """What each step of an input depends on; the tokens are those of all its parts, the source's first."""
+    """The node of each step of an input; `tokens` are those of the whole stream, the source's first."""
     rows, first_nodes = torch.arange(len(stream)), leaves(model, stream, tokens)
-    selves, crosses = [], []  # of each layer, by row, what each head reads
+    selves, crosses = [], []  # by layer and row, what each head reads
     for layer, (of_self, of_cross) in zip(model.decoder, model.open_tokens(rows, stream), strict=True):
         selves.append(_read(of_self, layer.self_attention, rows))
         crosses.append(_read(of_cross, layer.cross_attention, 0 * rows) if of_cross else [[]] * len(stream))
@@ -287,7 +287,7 @@ def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]
 
 
 def _read(opened: OpenTokens, attention: Attention, instead: torch.Tensor) -> list[list[int]]:
-    """The token that each head reads, by row; heads that are cut read any."""
+    """The token that each head reads, by row; heads that are cut read `instead`."""
     tokens = opened.tokens[:, :, 0].clone()
     tokens[attention.cut_heads] = instead
     return tokens.T.tolist()
@@ -309,7 +309,7 @@ def tokens_of(model: Transformer, data: TrainingData, width: int) -> list[Token]
 
 
 def windows_of(arrangement: Arrangement, most: int | None = None) -> Windows:
-    """Every window of an arrangement: the digit at each of its tokens and, of the output, at the place that it writes.
+    """Every window of an arrangement: the digit at each of its tokens, and the one that the step must write.
 
     Raises:
         TooManyWindows: as in `check_count`.
@@ -338,8 +338,8 @@ def windows_of(arrangement: Arrangement, most: int | None = None) -> Windows:
 
 
 def _onwards(found: Found, ways: torch.Tensor, shown: list[Token]) -> Found:
-    """Windows continued through one more place, once for each reading of the digits that are shown there."""
-    seen, which = F.pad(ways[:, 1:-1], (0, 1)).unique(dim=0, return_inverse=True)  # never without a column
+    """The windows continued through one more place, once for each combination of the digits shown there."""
+    seen, which = F.pad(ways[:, 1:-1], (0, 1)).unique(dim=0, return_inverse=True)  # at least one column
     step = torch.zeros(len(seen), *[found.states.shape[1]] * 2)
     step[which, ways[:, 0], ways[:, -1]] = 1
     reached = (found.states @ step > 0).float()  # [seen, which, states]
@@ -354,11 +354,11 @@ def _onwards(found: Found, ways: torch.Tensor, shown: list[Token]) -> Found:
 
 
 class TooManyWindows(ValueError):
-    """Lines show steps too many digits."""
+    """Raised if lines show steps too many digits."""
 
 
 def check_count(windows: int, most: int | None = None) -> None:
-    """Refuse more windows than can be tried, or more than `most`."""
+    """Raise TooManyWindows above `most`, by default `MOST_WINDOWS`."""
     most = MOST_WINDOWS if most is None else most
     if windows > most:
         raise TooManyWindows(
@@ -368,12 +368,12 @@ def check_count(windows: int, most: int | None = None) -> None:
 
 
 def count_of(windows: Windows) -> int:
-    """How many they are."""
+    """The number of windows."""
     return len(next(iter(windows.values())))
 
 
 def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A window of each different row of digits, [rows], and the row of each window, [windows]."""
+    """The index of a window for each distinct row of digits, [rows], and the row of each window, [windows]."""
     index = torch.zeros(count, dtype=torch.long)
     for column in columns:
         codes = index * (int(column.max()) + 1) + column

@@ -3,12 +3,12 @@
 As published, T5 and Shaw bias the self-attention of encoder and decoder, the others that of a decoder-only model, where
 it is all that tells positions apart. Here the input is read through cross-attention, which gets a bias of its own.
 
-In self-attention the distance between step i and step j is j − i. In cross-attention it is c_j − i, and the
-coordinate c_j of a source column is a choice, `cross_distance` (w digits in an operand, N columns in the source):
+In self-attention the distance between step i and step j is j − i. In cross-attention it is c_j − i, and
+`cross_distance` chooses the coordinate c_j of a source column (w digits in an operand, N columns in the source):
 
     left    the column number, counted from the left: j
     right   the column number, counted from the right: N − 1 − j
-    places  the digit's place in its own operand; w for the token left of an operand, none for other structure
+    places  the digit's place in its own operand; w for the token left of an operand, none for other tokens
 
 Numbers are written units last in the source and units first in the output, and step i writes place i. The digit that
 it must read is at distance 0 with `places`. With `left` its distance changes with the step and the width. With `right`
@@ -25,7 +25,7 @@ from abcnb.model.positions import Positions
 
 
 def coordinates(columns: Columns, cross_distance: str = "left") -> torch.Tensor:
-    """What distances to steps are taken from, [columns], in self-attention always by number; `NO_PLACE` is none."""
+    """The coordinate of each column, [columns]: in self-attention always its number; `NO_PLACE` if it has none."""
     if not columns.crossing or cross_distance == "left":
         return columns.index
     if cross_distance == "right":
@@ -36,14 +36,14 @@ def coordinates(columns: Columns, cross_distance: str = "left") -> torch.Tensor:
 
 
 def at_place(columns: Columns, place: int) -> torch.Tensor:
-    """Which columns an operand counts as this place of its own: −1 is the token right of it, its width the one left."""
+    """Which columns are at this place of an operand: −1 is the token right of it, its width the one left of it."""
     wanted = torch.tensor([place])
     tokens = torch.cat([operand.tokens([wanted]) for operand in columns.stream.operands])
     return torch.isin(columns.tokens, tokens.to(columns.tokens.device))
 
 
 def _distance(rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
-    """c_j − i, [rows, columns]; without meaning where a column has no coordinate."""
+    """c_j − i, [rows, columns]; meaningless where a column has no coordinate."""
     return coordinate[None, :] - rows[:, None]
 
 
@@ -53,10 +53,10 @@ class ALiBi:
     In cross-attention a column without a distance gets 0.
 
     Raises:
-        ValueError: heads is not a power of two, for which the source defines no single sequence of slopes.
+        ValueError: if heads is not a power of two, since the source then defines no single sequence of slopes.
 
-    Source: Press, Smith, Lewis, "Train short, test long", section 3; the slopes are those of every layer. As published
-    it biases causal self-attention only; how it would bias cross-attention the source leaves open.
+    Source: Press, Smith, Lewis, "Train short, test long", section 3; every layer has the same slopes. As published
+    it biases causal self-attention only; the source leaves open how it would bias cross-attention.
     """
 
     def __init__(self, heads: int, cross_distance: str = "left"):
@@ -74,8 +74,8 @@ class ALiBi:
 class T5Bias(nn.Module):
     """A learned number for each head and bucket of the distance; buckets widen logarithmically.
 
-    Half of the buckets hold one distance each, the others grow up to the largest. Causal attention spends all on the
-    past, cross-attention half on either side. With `places` there is one more, for the columns without a distance.
+    Half of the buckets hold one distance each, the others widen up to the largest. Causal attention uses all for
+    the past, cross-attention half on either side. With `places` there is one more, for columns without a distance.
 
     Source: Raffel et al. 2020, section 2.1, and the bucket function of the published code. The source shares the
     numbers among all layers, and biases no cross-attention.

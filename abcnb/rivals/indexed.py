@@ -1,7 +1,7 @@
-"""Position schemes with a vector for each index that a token may have: learned ones, and sinusoids at random places.
+"""Position schemes with a vector for each index that a token may have: learned, or sinusoids of random positions.
 
-What they count differs: columns and steps, or places from a random offset. They read no input that takes more indices
-than there are.
+They differ in what they count: columns and steps, or places from a random offset. They cannot read an input that
+needs more indices than there are.
 """
 
 import torch
@@ -18,7 +18,7 @@ def vectors_of(table: nn.Embedding, index: torch.Tensor) -> torch.Tensor:
 
 
 def check_count(needed: int, max_position: int) -> None:
-    """Refuse an input that takes more indices than there are."""
+    """Raise ValueError if an input needs more indices than there are."""
     if needed > max_position:
         raise ValueError(
             f"expected an input that takes at most {max_position} positions, got {needed}: "
@@ -27,7 +27,7 @@ def check_count(needed: int, max_position: int) -> None:
 
 
 def unused(needed: int, max_position: int) -> int:
-    """How many indices an input leaves over; 0 where it takes more than there are."""
+    """How many indices an input leaves unused; 0 if it needs more than there are."""
     return max(0, max_position - needed)
 
 
@@ -43,7 +43,7 @@ class Indexed(Positions):
             self.table = nn.Embedding(max_position, d_model)
 
     def needed(self, stream: Stream) -> int:
-        """How many indices an input takes."""
+        """How many indices an input needs."""
         raise NotImplementedError
 
     def index(self, columns: Columns, draw: int | torch.Tensor = 0) -> torch.Tensor:
@@ -57,7 +57,7 @@ class Indexed(Positions):
 
 
 class Learned(Indexed):
-    """A learned vector of the column on the source side, of the step on the target side, from one table.
+    """A learned vector for the column on the source side and for the step on the target side, from one table.
 
     Source: Gehring et al. 2017, section 3.1.
     """
@@ -88,7 +88,7 @@ class Randomized(Indexed):
     def index(self, columns, draw=0):
         order = torch.randperm(self.max_position, generator=torch.Generator().manual_seed(draw))
         positions, device = order[: self.needed(columns.stream)].sort().values, columns.index.device
-        if device.type == "cuda":  # from pinned memory a copy makes no training step wait
+        if device.type == "cuda":  # copying from pinned memory makes no training step wait
             positions = positions.pin_memory()
         return positions.to(device, non_blocking=True)[columns.tokens]
 
@@ -96,9 +96,9 @@ class Randomized(Indexed):
 class _FromRandomOffset(Indexed):
     """Schemes that count from an offset which each training sample draws at random.
 
-    With `from_middle` evaluation leaves as many unused indices at either end, instead of counting from the first. Those
-    near an end are trained least: the first belongs to a sample at one offset only, one in the middle at as many as the
-    sample has indices.
+    With `from_middle`, evaluation leaves equally many indices unused at either end, instead of counting from the
+    first. Those near an end are trained least: a sample uses the first at one offset only, one in the middle at as
+    many offsets as the sample has indices.
     """
 
     in_streams, from_middle = True, False
@@ -107,7 +107,7 @@ class _FromRandomOffset(Indexed):
         return torch.randint(unused(self.needed(stream), self.max_position) + 1, (batch, 1), device=stream.device)
 
     def counted(self, columns: Columns) -> torch.Tensor:
-        """The index of each token before the offset, [tokens]; −1 where it has none."""
+        """The index of each token without the offset, [tokens]; −1 where it has none."""
         raise NotImplementedError
 
     def needed(self, stream):
@@ -124,7 +124,7 @@ class _FromRandomOffset(Indexed):
 class Abacus(_FromRandomOffset):
     """A learned vector for each digit's place in its own number, counted from a random offset; from 0 in evaluation.
 
-    A number of one digit that is always written so (N×1's second) has none.
+    A number that is always written as one digit (N×1's second) has none.
 
     Source: McLeish et al. 2024, section 3.
     """
@@ -149,11 +149,11 @@ class Coupled(_FromRandomOffset):
 
 
 class CoupledRows(Kinds):
-    """Position coupling on two levels: a vector of the row and one of the place, each from an offset as in `Coupled`.
+    """Position coupling on two levels: vectors for the row and the place, each from an offset as in `Coupled`.
 
-    Tokens that belong to the same row of the output share the first, those of the same place the second: in a product
-    the multiplier's digits have the row of their products and the multiplicand's their place. The kind of step is told
-    as well. There are `max_position` indices on each level.
+    Tokens of the same row of the output share the first, those of the same place the second: in a product, the
+    multiplier's digits have the row of their products, and the multiplicand's have their place. The kind of step
+    has a vector as well. There are `max_position` indices on each level.
 
     Source: Cho et al. 2024 (arXiv 2410.15787), section 4, for sums of many terms; for products it is ours.
     """
@@ -166,7 +166,7 @@ class CoupledRows(Kinds):
         self.rows, self.places = nn.Embedding(max_position, d_model), nn.Embedding(max_position, d_model)
 
     def _needed(self, stream: Stream) -> list[int]:
-        """How many indices an input takes on each level."""
+        """How many indices an input needs on each level."""
         return [int(stream.levels(level).max().clamp(min=-1)) + 1 for level in COUNTERS]
 
     def draw(self, stream, batch):

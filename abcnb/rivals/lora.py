@@ -2,7 +2,7 @@
 
     W' = W + (α / r) · B A        A: [r, d_model], B: [d_model, r], B = 0 at first
 
-Query and key alone decide where a head attends, so this is what an adapter would have to change to repair the
+Queries and keys alone decide where a head attends, so they are what an adapter would have to change to repair the
 attention that ABC calibrates.
 
 Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1 (α fixed to the rank, so
@@ -38,7 +38,7 @@ class LoRAConfig:
 
 
 class LowRankLinear(nn.Module):
-    """A trained linear map, frozen, plus one of low rank, at most its smaller side."""
+    """A frozen, trained linear map plus a low-rank one; raises ValueError if the rank exceeds its smaller side."""
 
     def __init__(self, frozen: nn.Linear, rank: int):
         super().__init__()
@@ -71,7 +71,7 @@ def new_adapted(
     weights: dict[str, torch.Tensor] | None = None,
     biases: Biases = NO_BIASES,
 ) -> Transformer:
-    """A model with fresh adapters, the same for the same seed; `weights` are those of a trained one, without them."""
+    """A model with fresh adapters, the same for the same seed; `weights` are those of a trained one without."""
 
     def adapters(model: Transformer) -> None:
         if weights:
@@ -89,13 +89,13 @@ def adapt(
     seed: int = 0,
     **watch,
 ) -> Transformer:
-    """A new model: a trained one, which stays as it is, frozen, with adapters that are trained on its queries and keys.
+    """A new model: a frozen copy of `plain` with trained adapters on its queries and keys.
 
     `training`, `seed` and `watch` are as in `pipeline.interpolate`.
 
     Raises:
-        ValueError: data of another task than the model's, a model that has adapters, or one whose heads have one line
-            each, where queries and keys decide nothing.
+        ValueError: if the data are not of the model's task, the model has adapters, or its heads have one line
+            each, so that queries and keys decide nothing.
     """
     check_data(data, plain)
     if any(isinstance(module, LowRankLinear) for module in plain.modules()):

@@ -8,9 +8,9 @@ from abcnb.model.positions import Positions
 
 
 class Rotary(Positions):
-    """RoPE: queries and keys are turned by their column or step number, in self- and cross-attention.
+    """RoPE: queries and keys are rotated by their column or step number, in self- and cross-attention.
 
-    Above `rotary_width` indices are scaled down to its range (position interpolation); 0 never scales.
+    At widths above `rotary_width`, indices are scaled down to its range (position interpolation); 0 never scales.
 
     Source: Su et al., RoFormer, equation 34; Chen et al. 2023, equation 4, without their fine-tuning on longer inputs.
     """
@@ -30,7 +30,7 @@ class Rotary(Positions):
 
 
 def rotate(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Turn each pair (x_k, x_{k + d/2}) of [..., n, d] by the angle index · 10000^(−2k/d)."""
+    """Rotate each pair (x_k, x_{k + d/2}) of [..., n, d] by the angle index · 10000^(−2k/d)."""
     half = x.shape[-1] // 2
     rate = torch.exp(torch.arange(half, device=x.device) * (-math.log(10000.0) / half))
     angle = index[:, None] * rate

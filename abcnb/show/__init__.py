@@ -1,1 +1,1 @@
-"""What people see: figures, panels, HTML pages, and the reports made of the notebooks."""
+"""What people see: figures, panels, HTML pages, and the reports made from the notebooks."""

@@ -24,7 +24,7 @@ _ABSOLUTE = re.compile(r"(?<![\w.:/-])/(?:work|home|root|tmp|Users)/[^\s\"'\\<]*
 
 
 def find(wanted: list[str], folder: Path = NOTEBOOKS) -> list[Path]:
-    """Notebooks by number (`05` or `5`) or name, in reading order; all where none is wanted. Others are refused."""
+    """Notebooks by number (`05` or `5`) or name, in reading order, all if none is named; ValueError for others."""
     files = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     known = {file.stem: file for file in files} | {file.stem[:2]: file for file in files}
     missing = [name for name in wanted if name.zfill(2) not in known]
@@ -40,7 +40,7 @@ def read(file: Path) -> NotebookNode:
 
 
 def write(notebook: NotebookNode, file: Path) -> None:
-    """Write a notebook, whole or not at all."""
+    """Write a notebook atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, lambda name: name.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8"))
 
@@ -48,8 +48,8 @@ def write(notebook: NotebookNode, file: Path) -> None:
 def clean(notebook: NotebookNode) -> NotebookNode:
     """A copy to commit: outputs stay, and what changes from one execution to the next is removed.
 
-    That is widget state and views (the HTML of a panel beside one stays), stderr, injected parameters and all metadata
-    except tags. Cells are numbered 1, 2, 3, as after a restart.
+    What changes is widget state and views (a panel's HTML beside one stays), stderr, injected parameters and all
+    metadata except tags. Cells are numbered 1, 2, 3, as after a restart.
     """
     cells, numbers = [], count(1)
     for cell in notebook.cells:

@@ -1,6 +1,6 @@
 """One function per figure; each takes results, never models, and returns the matplotlib Figure.
 
-One file, since each is a few calls of seaborn, and they share axes and styles.
+One file, since each is a few seaborn calls, and they share axes and styles.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ from abcnb.lines.algorithm1 import DIRECTIONS
 from abcnb.lines.coordinates import NO_PLACE, Stream
 from abcnb.show import style
 
-TICKS = (1, 2, 4, 6, 10, 20, 60, 100, 200, 500, 600, 1000)  # of lengths, where they were measured
-MOST_LABELLED = 30  # columns of a map that are labelled one by one
+TICKS = (1, 2, 4, 6, 10, 20, 60, 100, 200, 500, 600, 1000)  # of lengths, if they were measured
+MOST_LABELLED = 30  # most columns of a map that are labelled one by one
 
 
 # What models score.
@@ -31,12 +31,12 @@ MOST_LABELLED = 30  # columns of a map that are labelled one by one
 def draw_accuracy(axis: Axes, table: pd.DataFrame, train_length: int, styles: Mapping[str, dict]) -> None:
     """Percent exact match against length, on a logarithmic axis without a legend, one line per method.
 
-    Bands are 95% Wilson intervals of one seed, or reach from the worst to the best of several.
+    Bands are 95% Wilson intervals for one seed, and reach from the worst to the best of several.
 
     Args:
         table: columns method, length, exact_match, low, high (percent), and one row per seed.
-        train_length: the longest length whose every number may be trained on, marked.
-        styles: name of a method to the style of its line, in the order of the legend.
+        train_length: the longest length of which every number may be trained on; marked.
+        styles: method name to the style of its line, in the order of the legend.
     """
     for method in [name for name in styles if name in set(table["method"])]:
         look, by_length = styles[method], table[table["method"] == method].groupby("length")
@@ -61,8 +61,8 @@ def accuracy_by_length(
 ) -> Figure:
     """Percent exact match against length, one line per method.
 
-    What is of one seed says so, in the title or the legend. `styles`: all methods of a set of figures, so that each
-    looks the same in all of them, or None for the table's; all else is as in `draw_accuracy`.
+    Methods with one seed are marked so, in the title or the legend. `styles`: all methods of a set of figures, so
+    that each looks the same in all of them, or None for the table's; the rest is as in `draw_accuracy`.
     """
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
     draw_accuracy(axis, table, train_length, style.nested_styles(styles or table["method"]))
@@ -76,14 +76,14 @@ def accuracy_by_length(
 
 
 def _saying_one_seed(names: Sequence[str], table: pd.DataFrame, measured_at: str) -> list[str]:
-    """Names of methods, and *one seed* where a table has one row wherever a method was measured."""
+    """Names of methods, marked *one seed* if a table has a single row wherever the method was measured."""
     several = set(table["method"][table.duplicated(["method", measured_at])])
     return [name if name in several else f"{name} (one seed)" for name in names]
 
 
 @style.themed()
 def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
-    """Validation exact match against training steps, one line per run: its name to its `history`."""
+    """Validation exact match against training steps, one line per run (its name and `history`)."""
     figure, axis = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
     for name, look in style.nested_styles(histories).items():
         steps, exact = ([record[key] for record in histories[name]] for key in ("step", "exact_match"))
@@ -127,8 +127,8 @@ def _points(table: pd.DataFrame, x: str, width: float, height: float) -> tuple[F
 def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str) -> Figure:
     """Exact match of schemes by what their distance is taken from, one point per seed, one panel per task.
 
-    `table`: columns task, method, told (categorical), exact_match (percent), of one length; `reference`: the same but
-    for told, each of whose methods is a line at its worst seed.
+    `table`: columns task, method, told (categorical), exact_match (percent), at one length; `reference`: the same
+    without told, each of its methods drawn as a line at its worst seed.
     """
     told, methods = table["told"].cat.categories, list(table["method"].unique())
     beside = table["method"].map(methods.index) - (len(methods) - 1) / 2
@@ -146,7 +146,7 @@ def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str
 def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) -> Figure:
     """Exact match against a cost of training, one point per run, one panel per task.
 
-    `table`: columns task, method, exact_match (percent) and that of `cost`; `label`: the cost with its unit.
+    `table`: columns task, method, exact_match (percent) and the one that `cost` names; `label`: the cost and unit.
     """
     figure, axes = _points(table, cost, 2.5, 3.0)
     for axis in axes.values():
@@ -168,7 +168,7 @@ def number_lengths(table: pd.DataFrame, title: str) -> Figure:
 
 
 def _draw_percents(axis: Axes, table: pd.DataFrame, **options) -> None:
-    """The cells of a table of percents, written out, grey where not run; options as in `seaborn.heatmap`."""
+    """Draw a table of percentages, written out in its cells, grey where not run; options as in `seaborn.heatmap`."""
     sns.heatmap(
         table, vmin=0, vmax=100, cmap=style.COLOURMAP, linewidths=1, ax=axis, annot=True, fmt=".4g", **options
     )
@@ -180,7 +180,7 @@ def _draw_percents(axis: Axes, table: pd.DataFrame, **options) -> None:
 def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figure:
     """Percent exact match over a square of shapes, such as terms and digits, with the training corner outlined.
 
-    `table`: values in percent, the two sizes ascending; `trained`: the largest that was trained on, in both directions.
+    `table`: values in percent, both sizes ascending; `trained`: the largest size trained on, in both directions.
     """
     side = 0.72 * max(table.shape)
     figure, axis = plt.subplots(figsize=(side + 1.6, side + 0.4), layout="constrained")
@@ -193,7 +193,7 @@ def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figur
 
 @style.themed()
 def exact_match_by_task(table: pd.DataFrame, title: str) -> Figure:
-    """Percent exact match, the mean over seeds, of tasks (rows) by length (columns), one panel per method.
+    """Percent exact match (the mean over seeds) of tasks (rows) by length (columns), one panel per method.
 
     `table`: columns task, method, length, exact_match (percent); in the order in which tasks are shown.
     """
@@ -232,7 +232,7 @@ def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
 
 @style.themed()
 def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
-    """What scalar each scheme adds to the attention score of two steps, against their distance.
+    """The scalar that each scheme adds to the attention score of two steps, against their distance.
 
     `panels`: name of the scheme to a table of head, distance (j − i, in steps), bias.
 
@@ -266,7 +266,7 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
 
 @style.themed()
 def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
-    """Exact match against τ, a curve per seed and an axis per task; numbers are how many lines the first seed has.
+    """Exact match against τ, one curve per seed, one panel per task; numbers count the lines of the first seed.
 
     `table`: columns task, seed, tau, lines, exact_match (percent); `chosen`: the τ of the rule, marked.
     """
@@ -291,9 +291,9 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
 
 @style.themed()
 def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
-    """How many windows have which lead of the right logit, an axis per model; the least lead is marked.
+    """Histogram over windows of the lead of the right logit, one panel per model; the least lead is marked.
 
-    `found`: for each model the lead of the right logit over every other, [windows].
+    `found`: for each model, the lead of the right logit over every other, [windows].
     """
     figure, axes = style.row_of_axes(found, 3.6, 2.6, ylabel="windows")
     for name, axis in axes.items():
@@ -312,9 +312,9 @@ def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
 def _draw_map(
     axis: Axes, values: np.ndarray, rows: Mapping[int, object], columns: Mapping[int, object], **options
 ) -> QuadMesh:
-    """A heat map with labels at some rows and columns; options as in `pcolormesh`. What is not finite is left out.
+    """A heat map with labels at some rows and columns; options as in `pcolormesh`. Non-finite cells are left out.
 
-    Not seaborn's, which draws the whole figure anew for each map.
+    Not seaborn's, which redraws the whole figure for each map.
     """
     mesh = axis.pcolormesh(np.ma.masked_invalid(values), cmap=style.COLOURMAP, **options)
     axis.set_xticks([column + 0.5 for column in columns], columns.values())
@@ -333,10 +333,10 @@ def _maps(
     columns_are: str = "column",
     **limits,
 ) -> Figure:
-    """Heat maps by name, four in a row, with few ticks or the source's tokens; what is −inf is grey.
+    """Heat maps by name, four in a row, with few ticks or the source's tokens; −inf is grey.
 
-    With `limits` they share a scale, and the last one alone has the colour bar, which `bar` labels; empty for none, and
-    none where all open cells are alike.
+    With `limits` they share a scale, and only the last one has a colour bar. `bar` is its label; empty for no bar,
+    and there is none where all open cells are alike.
     In one stream a row is a token too, the one before the token it writes.
     """
     figure, axes = style.row_of_axes(matrices, *size, most=4)
@@ -393,7 +393,7 @@ def bias_maps(
     """Attention biases, one panel per head: closed cells grey, open ones coloured by their bias.
 
     `bias`: [heads, rows, columns], −inf where closed; `source` and `columns_are` as in `attention_maps`; `names`: of
-    the panels, all different, if not `head 0` and so on.
+    the panels, all different; by default `head 0` and so on.
     """
     _, rows, columns = bias.shape
     low = bias[bias.isfinite()].amin().item()
@@ -416,9 +416,9 @@ def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
 
 @style.themed()
 def offset_maps(panels: dict[str, pd.DataFrame], title: str) -> Figure:
-    """Attention weights by how far the token is from the step, in one counter and in the other, one map per panel.
+    """Attention weights by the token's offset from the step in each of two counters, one map per panel.
 
-    `panels`: by title, weights from 0 to 1; index and columns, named for the labels, are offsets in the counters.
+    `panels`: title to weights from 0 to 1; index and columns are offsets in the counters, their names the labels.
     """
     widths = [table.shape[1] for table in panels.values()]
     height = 0.32 * max(len(table) for table in panels.values()) + 1.4

@@ -1,4 +1,4 @@
-"""Tables for a page: long ones folded away until a reader opens them, one whose cells are coloured, those of words."""
+"""Tables for a page: long ones folded until a reader opens them, one with coloured cells, and ones of words."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ TESTS = {"random": "random", "hard": "hard cases"}  # of the table at a glance
 
 
 class Folded:
-    """A table behind a line, its summary, that unfolds it; in plain text it is written out."""
+    """A table folded behind a one-line summary; in plain text it is written out."""
 
     def __init__(self, summary: str, table: pd.DataFrame):
         self.summary, self.table = summary, table
@@ -31,8 +31,8 @@ def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Sty
     """Mean exact match of every method and task at one length, on random digits and hard cases, coloured by percent.
 
     Args:
-        table: rows of `views.with_intervals`, frozen ones of one preset.
-        methods: the rows, in this order; those that were not measured are left out.
+        table: rows of `views.with_intervals`, those of frozen experiments of one preset.
+        methods: the rows, in this order; those not measured are left out.
         length: in digits.
     """
     rows = table[(table["length"] == length) & table["method"].isin(methods) & table["test_set"].isin(TESTS)]
@@ -46,7 +46,7 @@ def at_a_glance(table: pd.DataFrame, methods: Sequence[str], length: int) -> Sty
 
 
 def in_words(table: pd.DataFrame) -> Styler:
-    """A table of texts, aligned on the left; its columns' names lose the marks of code that they have in Markdown."""
+    """A table of texts, aligned left; column names lose the backticks that they have in Markdown."""
     table = table.rename(columns=lambda name: str(name).strip("`"))
     name = "-".join(re.sub(r"\W", "-", column) for column in table.columns)
     left = [{"selector": "th, td", "props": "text-align: left; vertical-align: top"}]

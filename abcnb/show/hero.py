@@ -18,8 +18,8 @@ from abcnb.study.methods import experiment
 from abcnb.study.runs import Run, load_run
 
 WIDE = 20  # digits of the longer input
-NAMED = 6  # lines that are named
-FIRST_SEED = 70  # nothing was chosen by the seeds from here on
+NAMED = 6  # lines that the legend names
+FIRST_SEED = 70  # nothing was chosen on seeds from here on
 TASKS = {"successor": "Successor", "addition": "Addition", "parity": "Parity", "n-by-1": "N×1"}
 ROWS = {"multiplication": "products, n × n", "many-addition": "sums of n terms", "nested": "lists, n deep"}
 TASKS |= ROWS
@@ -30,7 +30,7 @@ PLAIN = "plain models"
 def hero(run: Run, table: pd.DataFrame) -> Figure:
     """Averaged attention of all heads, the strongest lines found in it, and exact match against length.
 
-    `run` is one of ABC on Addition, and `table` has the rows of accuracy.csv.
+    `run` is a run of ABC on Addition; `table` has the rows of accuracy.csv.
     """
     (average,) = run.attention()
     figure = Figure(figsize=(10, 3.2), dpi=200, layout="constrained")
@@ -45,7 +45,7 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     _draw_lines(found, run)
     rows = table[(table["settings"] == "") & (table["preset"] == "laptop") & (table["seed"] >= FIRST_SEED)]
     rows = rows[(rows["test_set"] == "random") & rows["task"].isin(TASKS) & rows["length"].between(6, 60)]
-    # Plain models of outputs in rows were trained on less than six digits.
+    # Plain models of outputs in rows were trained on fewer than six digits.
     shown = (rows["method"] == "abc") | ((rows["method"] == "vanilla") & ~rows["task"].isin(ROWS))
     rows = views.with_intervals(views.in_order(rows[shown]))
     lined = rows["method"] == "abc"
@@ -62,14 +62,14 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
 
 
 def _draw_lines(axis: Axes, run: Run) -> None:
-    """The lines of cross-attention at more digits: the strongest by name, in colours, the others in grey."""
+    """Draw the lines of cross-attention at more digits: the strongest named and coloured, the others grey."""
     stream = run.experiment.get_task().stream(WIDE + 1, run.experiment.form)
     shares = {line: share for line, share, *_ in run.calibration().found}
     (bias,) = run.biases().cross_biases
     lines = list(dict.fromkeys(line._replace(head=0) for line in bias.lines))  # strongest first, one to a head
     opened = bias.on_lines(torch.arange(stream.rows), stream)[..., 0]
     numbers = torch.full((stream.rows, stream.source), torch.nan)
-    for number in reversed(range(len(lines))):  # the strongest last, above the others
+    for number in reversed(range(len(lines))):  # the strongest last, on top of the others
         rows = (opened[number] >= 0).nonzero().flatten()
         numbers[rows, opened[number][rows]] = min(number, NAMED)
     colours = [*PALETTE[1 : NAMED + 1], "0.6"]
@@ -85,7 +85,7 @@ def _draw_lines(axis: Axes, run: Run) -> None:
 
 
 def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap, title: str, **limits) -> None:
-    """Cells of a matrix, light grey where they are closed."""
+    """Draw the cells of a matrix, closed ones in light grey."""
     axis.set_facecolor("0.94")
     axis.imshow(matrix.numpy(), cmap=colours, aspect="auto", interpolation="nearest", **limits)
     axis.set(xlabel="source token", ylabel="output step", title=title)
@@ -94,7 +94,7 @@ def _draw_map(axis: Axes, matrix: torch.Tensor, colours: Colormap, title: str, *
 
 
 def write_hero(reports: Path, out: Path) -> None:
-    """Draw the figure from a reports folder; a ValueError where its model is not there."""
+    """Draw the figure from a reports folder; ValueError if its model is missing."""
     run = load_run(reports / "models" / experiment("addition", "abc", "laptop", 0).digest)
     figure = hero(run, results.read(reports / "results" / "accuracy.csv"))
     write_atomically(out, lambda file: figure.savefig(file, format="png"))

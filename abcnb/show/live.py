@@ -1,4 +1,4 @@
-"""What a reader sees of a model that trains before their eyes."""
+"""What a reader sees of a model while it trains."""
 
 from IPython import get_ipython
 from IPython.core.pylabtools import print_figure
@@ -11,9 +11,9 @@ from abcnb.show.style import line_style, themed
 
 
 class LiveCurve:
-    """A learning curve of the model `title` that grows while it trains: pass it as `on_validation`.
+    """A learning curve of the model `title` that grows as it trains: pass it as `on_validation`.
 
-    It is redrawn in place, so that its last state stays. Where no Jupyter kernel runs, it does nothing.
+    It is redrawn in place, and its last state stays. Without a Jupyter kernel it does nothing.
     """
 
     def __init__(self, title: str):
@@ -37,7 +37,7 @@ class LiveCurve:
 
 @themed()
 def learning_curve(history: list[dict], title: str) -> Figure:
-    """Exact match in validation and loss in training, against steps; the figure is not pyplot's to show."""
+    """Validation exact match and training loss against steps, in a figure that pyplot does not know of."""
     figure = Figure(figsize=(7.2, 2.6), layout="constrained")
     of = {key: [record[key] for record in history] for key in ("step", "exact_match", "loss")}
     for number, (axis, key) in enumerate(zip(figure.subplots(1, 2), ("exact_match", "loss"), strict=True)):

@@ -1,4 +1,4 @@
-"""HTML pages of executed documents: one file each, nothing loaded from anywhere, formulas as MathML.
+"""HTML pages of executed documents: one file each, nothing loaded from elsewhere, formulas as MathML.
 
 nbconvert would not do: its Markdown breaks tables whose formulas contain `|`.
 """
@@ -28,7 +28,7 @@ _CODE_OR_FORMULA = re.compile(
     r"|\$\$(?P<block>.+?)\$\$|\$(?P<inline>(?:[^$\\]|\\.)+?)\$",
     re.DOTALL,
 )
-# A minus behind another operator, but for a closing bracket, is a sign: no space around it.
+# A minus after another operator, except a closing bracket, is a sign: no space around it.
 _SIGN = re.compile(r"(<mo[^>]*>(?!&#x000(?:29|5D|7D|7C);)[^<]*</mo>)<mo>&#x02212;</mo>")
 _DRAWN = re.compile(r"\bfigures\.(\w+)\(")
 
@@ -51,26 +51,26 @@ class Site:
 
 
 def mathml(formula: str, display: str = "inline") -> str:
-    """A LaTeX formula as MathML, `inline` or `block`; a ValueError where it cannot be converted."""
+    """A LaTeX formula as MathML, `inline` or `block`; ValueError if it cannot be converted."""
     try:
         text = latex2mathml.converter.convert(formula.strip(), display=display)
-    except Exception as error:  # the library's errors have no base of their own
+    except Exception as error:  # the library's errors have no common base class
         raise ValueError(f"expected a formula for MathML, got {formula!r}: {type(error).__name__}") from error
     if unknown := re.search(r"\\[A-Za-z]+", unescape(text)):
         raise ValueError(f"expected a formula for MathML, got {formula!r}: {unknown[0]} is not known")
     text = _SIGN.sub(r'\1<mo form="prefix">&#x02212;</mo>', text)
-    return text.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")  # ∞ is no operator
+    return text.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")  # ∞ is not an operator
 
 
 def _formula(found: re.Match) -> str:
-    """A formula that was found in Markdown as MathML, which Markdown leaves as it is; code as it was."""
+    """A formula found in Markdown as MathML, which Markdown leaves alone; code is returned unchanged."""
     if block := found["block"]:
         return f'<span class="formula">{mathml(block, "block")}</span>'
     return mathml(found["inline"]) if found["inline"] else found[0]
 
 
 def _anchor(heading: str) -> str:
-    """The anchor of a heading; Jupyter's own of it (hyphens for spaces, formulas as written) gives the same."""
+    """The anchor of a heading; Jupyter's own (hyphens for spaces, formulas as written) leads to the same one."""
     return re.sub(r"\W+", "-", unescape(heading).lower().replace("_", "")).strip("-") or "section"
 
 
@@ -79,23 +79,23 @@ def _coloured(code: str, lexer: PythonLexer | TextLexer) -> Markup:
 
 
 class Markdown(mistune.HTMLRenderer):
-    """Markdown to HTML; formulas become MathML first, in which no `|` or `_` means anything to Markdown.
+    """Markdown to HTML; formulas become MathML first, so that Markdown does not interpret their `|` and `_`.
 
-    Headings get anchors, code its colours, and links between documents lead from page to page.
+    Headings get anchors, code is coloured, and links between documents lead from page to page.
     """
 
     def __init__(self, site: Site):
         super().__init__(escape=False)
         self.site = site
-        self.headings: list[dict] = []  # level, anchor (`id`), HTML and plain text of those so far
+        self.headings: list[dict] = []  # level, anchor (`id`), HTML and plain text of each so far
         self._convert = mistune.create_markdown(renderer=self, plugins=["table", "strikethrough", "url"])
 
     def html(self, text: str) -> Markup:
-        """The HTML of a Markdown text; a formula that cannot be converted is a ValueError."""
+        """The HTML of a Markdown text; ValueError if a formula cannot be converted."""
         return Markup(self._convert(_CODE_OR_FORMULA.sub(_formula, text)))
 
     def heading(self, text: str, level: int, **attributes) -> str:
-        """A heading with an anchor of its own."""
+        """A heading with a unique anchor."""
         plain = re.sub(r"<[^>]+>", "", text)
         id_ = _anchor(plain)
         while any(heading["id"] == id_ for heading in self.headings):
@@ -104,12 +104,12 @@ class Markdown(mistune.HTMLRenderer):
         return f'<h{level} id="{id_}">{text}</h{level}>\n'
 
     def block_code(self, code: str, info: str | None = None) -> str:
-        """Code in its colours."""
+        """Coloured code."""
         lexer = PythonLexer() if info == "python" else TextLexer()
         return f'<pre class="code">{_coloured(code, lexer)}</pre>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A link to a page, a file or a site; to a document without a page its text alone."""
+        """A link to a page, a file or a site; only its text if it leads to a document without a page."""
         path, hash_, anchor = url.partition("#")
         name = "index" if path.endswith("README.md") else Path(path).stem
         is_document = Path(path).suffix in (".ipynb", ".md") and name in self.site.names
@@ -129,14 +129,14 @@ class Markdown(mistune.HTMLRenderer):
         return super().image(text, f"data:image/png;base64,{data}", title)
 
     def table(self, text: str) -> str:
-        """A table that scrolls where it is too wide."""
+        """A table that scrolls if it is too wide."""
         return f'<div class="wide"><table>\n{text}</table></div>\n'
 
 
 def _cell(cell: dict, markdown: Markdown) -> dict:
-    """What the template shows of a cell: its HTML, or its code, its outputs, its number, and what a figure shows.
+    """What the template shows of a cell: its HTML, or its code, outputs, number, and a description of its figure.
 
-    That is the first line of the docstring of the function that drew it, and its section.
+    The description is the first line of the drawing function's docstring, and the section.
     """
     if cell["cell_type"] == "markdown":
         return {"html": markdown.html(cell["source"])}
@@ -147,7 +147,7 @@ def _cell(cell: dict, markdown: Markdown) -> dict:
 
 
 def report_page(document: dict, name: str, site: Site, provenance: list[str]) -> str:
-    """The page of an executed document; a formula that cannot be converted is a ValueError.
+    """The page of an executed document; ValueError if a formula cannot be converted.
 
     Args:
         document: its cells and their outputs, as in the file `name`.

@@ -1,7 +1,7 @@
 """Executes the notebooks, two at a time, and turns them into HTML pages.
 
 <reports>/executed/<name>-<preset>.ipynb   as they ran; not committed
-<reports>/html/<name>.html                 pages of the laptop preset; of another, in html-<preset>/
+<reports>/html/<name>.html                 pages of the laptop preset; those of others in html-<preset>/
 <reports>/html/index.html                  the README, whose links lead to them and to pages of <reports>/*.md
 <reports>/html/try.html                    two models that add in the browser
 """
@@ -34,16 +34,16 @@ from abcnb.show.try_page import try_page
 from abcnb.study.fingerprint import fingerprint
 from abcnb.study.parameters import NOTEBOOK_PRESETS
 
-# Kernels are of the interpreter that runs the command, whatever kernels the user's folders name.
+# Kernels use the interpreter that runs the command, whatever kernels the user's folders name.
 os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
-# What notebooks show of reports/.
+# The files in reports/ that notebooks show.
 COMMITTED = (
     "results/*.csv", "sweeps/*.toml", "models/*/*-[0-9].json", "models/*/metrics.json", "models/*/*.safetensors",
 )  # fmt: skip
 AT_ONCE = 2  # kernels, of one thread each
-STARTS = 3  # attempts at a kernel, which fails where another program takes a port between its choice and its use
+STARTS = 3  # attempts at a kernel, which fails if another program takes a port between its choice and its use
 README = NOTEBOOKS.parent / "README.md"
-ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # else each kernel warns that it is not
+ENCRYPTED = Config(AsyncKernelManager={"transport_encryption": "auto"})  # without it each kernel warns
 
 
 def provenance(device: str) -> list[str]:
@@ -62,7 +62,7 @@ class Execution:
     reports: Path  # folder of committed results
     device: str = "auto"
     fresh: bool = False  # execute what is current too, and use nothing committed under reports/
-    live: bool = False  # train before the reader's eyes where a notebook does that, which takes minutes
+    live: bool = False  # train live in notebooks that can, which takes minutes
 
     def __post_init__(self):
         if self.preset not in NOTEBOOK_PRESETS:
@@ -70,7 +70,7 @@ class Execution:
         pick_device(self.device)
 
     def output(self, file: Path) -> Path:
-        """The file of a notebook as it ran."""
+        """The file of an executed notebook."""
         return self.reports.resolve() / "executed" / f"{file.stem}-{self.preset}.ipynb"
 
     def pages(self) -> Path:
@@ -78,14 +78,14 @@ class Execution:
         return self.reports.resolve() / ("html" if self.preset == COMMITTED_PRESET else f"html-{self.preset}")
 
     def parameters(self, file: Path) -> dict:
-        """The values passed to a notebook: those of the common parameters that it has."""
+        """The values passed to a notebook: the common parameters that it has."""
         common = {"preset": self.preset, "device": self.device, "stored": not self.fresh, "live": self.live}
         common |= {"runs_dir": str(self.runs.resolve()), "reports_dir": str(self.reports.resolve())}
         known = papermill.inspect_notebook(file)
         return {name: value for name, value in common.items() if name in known}
 
     def fingerprint(self, file: Path) -> str:
-        """A hash of all that decides a notebook's outputs: its cells, parameters, the package, committed results."""
+        """A hash of all that decides a notebook's outputs: cells, parameters, the package, committed results."""
         cells, parameters = [(cell.cell_type, cell.source) for cell in read(file).cells], self.parameters(file)
         package = Path(abcnb.__file__).parent
         files = [*package.rglob("*.py"), *package.rglob("*.j2")]
@@ -97,7 +97,7 @@ class Execution:
         return digest.hexdigest()
 
     def done(self, file: Path) -> NotebookNode | None:
-        """The notebook as it ran to its end, whenever that was; None if it did not, or its file is damaged."""
+        """The executed notebook, however old; None if it did not run to its end, or its file is damaged."""
         try:
             notebook = read(self.output(file))
         except (FileNotFoundError, ValueError):  # never run; killed while it was being written
@@ -112,8 +112,8 @@ class Execution:
     def execute(self, file: Path) -> str:
         """Execute one notebook, and return how long it took, in words.
 
-        A failed cell or a dead kernel is a ValueError; the output, written cell by cell, is kept. What only a live
-        execution shows says when that was, and stays in later ones while the code up to it is the same.
+        A failed cell or a dead kernel raises ValueError; the output, written cell by cell, is kept. Outputs that
+        only a live execution makes say when it was, and stay in later ones while the code up to them is the same.
         """
         output, parameters, fingerprint = self.output(file), self.parameters(file), self.fingerprint(file)
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ class Execution:
 
 
 def only_live(notebook: NotebookNode) -> list[tuple[NotebookNode, str]]:
-    """The cells that train before the reader's eyes, each with a hash of its code and of all before it."""
+    """The cells that train live, each with a hash of its code and of all code before it."""
     digest, found = hashlib.sha256(), []
     for cell in notebook.cells:
         if cell.cell_type == "code" and "injected-parameters" not in cell.metadata.get("tags", []):
@@ -192,8 +192,8 @@ def write_reports(
     """Execute the notebooks that are not current, and write their pages and the index; returns a line per failure.
 
     Args:
-        wanted: notebooks by number or name, as in `find`; all where none is named.
-        write_back: put the outputs, cleaned, into the committed notebooks; of another preset, this is a ValueError.
+        wanted: notebooks by number or name, as in `find`; all if none is named.
+        write_back: put the outputs, cleaned, into the committed notebooks; ValueError with any preset but theirs.
     """
     if write_back and execution.preset != COMMITTED_PRESET:
         raise ValueError(f"expected preset {COMMITTED_PRESET!r} to write back, got {execution.preset!r}")
@@ -214,7 +214,7 @@ def write_reports(
                 failures += [f"{file.stem}: {problem}"] if problem else []
                 if write_back and (notebook := execution.done(file)):
                     write(clean(notebook), file)
-        except BaseException:  # Ctrl-C, or a full disk: those that still run are not waited for
+        except BaseException:  # Ctrl-C, or a full disk: do not wait for those that still run
             pool.shutdown(wait=False, cancel_futures=True)
             for kernel in psutil.Process().children(recursive=True):
                 kernel.terminate()

@@ -1,6 +1,6 @@
 """How every figure looks: one palette, one set of markers, one theme.
 
-The theme holds only while a figure is made: importing this package leaves matplotlib's settings to the reader.
+The theme holds only while a figure is made: importing this package leaves the reader's matplotlib settings alone.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 PALETTE = tuple(sns.color_palette("colorblind").as_hex())
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 DASHES = ("-", "--", ":")
-# Methods that have the same look in every figure, in the order of their styles; other names get those that are left.
+# Methods that look the same in every figure, in the order of their styles; other names get those that are left.
 STYLED = (
     "vanilla", "abs-cpi", "abs", "abc", "abs-sinusoidal", "abs-nope", "abc-paper", "rope",
     "rpe", "nope", "alibi", "alibi-cross", "rpe-self", "lora", "t5", "abacus", "fire", "kerple", "coupled", "learned",
@@ -50,7 +50,7 @@ def line_style(number: int) -> dict:
 
 
 def line_styles(names: Iterable[str]) -> dict[str, dict]:
-    """The style of each of several lines, by name: a method's own, and those that are left for other names."""
+    """The style of each line by name: a method's own, or one of those that are left for other names."""
     names = list(dict.fromkeys(names))
     taken = {STYLED.index(name) for name in names if name in STYLED}
     left = (number for number in count() if number not in taken)
@@ -58,7 +58,7 @@ def line_styles(names: Iterable[str]) -> dict[str, dict]:
 
 
 def nested_styles(names: Iterable[str]) -> dict[str, dict]:
-    """`line_styles`, the first line the widest and with the largest markers, so that coinciding lines all show."""
+    """`line_styles`, with earlier lines wider and their markers larger, so that coinciding lines all show."""
     styles = line_styles(names)
     for later, style in enumerate(reversed(styles.values())):
         wider = later / max(4, len(styles))
@@ -68,8 +68,8 @@ def nested_styles(names: Iterable[str]) -> dict[str, dict]:
 
 @contextmanager
 def themed() -> Iterator[None]:
-    """This theme while a figure is drawn; as a decorator, `@themed()`. The reader's settings are then put back."""
-    # Not rc_context, which would also undo what the first figure of a kernel sets up: that figures are shown.
+    """This theme while a figure is drawn, then the reader's settings again; as a decorator, `@themed()`."""
+    # Not rc_context: it would also undo what a kernel's first figure sets up so that figures are shown.
     before = {name: matplotlib.rcParams[name] for name in THEME}
     matplotlib.rcParams.update(THEME)
     try:
@@ -87,7 +87,7 @@ def row_of_axes(
     most: int = 8,
     **options,
 ) -> tuple[Figure, dict[str, Axes]]:
-    """A figure with an axis for each name, `most` in a row and titled by it, and room for a legend, in inches."""
+    """A figure with an axis titled by each name, `most` in a row, and room for a legend; sizes in inches."""
     columns = min(most, len(names))
     filled = [*names, *["."] * (-len(names) % columns)]
     rows = np.reshape(filled, (-1, columns))
@@ -100,7 +100,7 @@ def row_of_axes(
 
 
 def finish(figure: Figure, title: str, place: str = "outside right center", **legend) -> Figure:
-    """Give a figure its title, and its first axis's legend, if any; matplotlib's `labels` may name the entries anew."""
+    """Give a figure its title and its first axis's legend, if any; matplotlib's `labels` may rename entries."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     if handles:
         figure.legend(**{"handles": handles, "labels": labels, "loc": place} | legend)

@@ -1,4 +1,4 @@
-"""The page on which a trained model adds in the browser: two committed models, and JavaScript that runs them."""
+"""The page on which trained models add in the browser: two committed models, and JavaScript that runs them."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def _lines(run: Run, model: Transformer) -> list[dict]:
 
 
 def _described(run: Run) -> dict:
-    """A model's sizes, the names and sizes of what is read of its weights, these as base64, and its lines."""
+    """A model's sizes, the names and sizes of the weights that the page reads, these as base64, and its lines."""
     model = run.model()
     unread = ("query", "key", "norm_cross") if model.gathers else ()
     read = {name: p for name, p in model.named_parameters() if not any(part in name for part in unread)}
@@ -41,7 +41,7 @@ def _described(run: Run) -> dict:
 
 
 def try_page(reports: Path) -> str:
-    """The page as HTML, which needs no network; empty where a folder of reports does not have the models."""
+    """The page as HTML, which needs no network; empty if the reports folder does not have the models."""
     folders = [reports / "models" / name for name in (LINED, PLAIN)]
     if not all(folder.is_dir() for folder in folders):
         return ""

@@ -18,7 +18,7 @@ class WrongOutputs:
     """A few wrong outputs of a test; a notebook shows them with their wrong digits marked."""
 
     title: str  # how many samples of which test were wrong
-    rows: tuple[tuple[str, str, str], ...]  # source, output and label of each, as texts, units first
+    rows: tuple[tuple[str, str, str], ...]  # source of each, then output and label, units first, as texts
 
     def __repr__(self) -> str:
         lines = [self.title]
@@ -40,7 +40,7 @@ class WrongOutputs:
 def wrong_outputs(
     model: Transformer, data: TrainingData, length: int, samples: int = 500, test_set: str = "random"
 ) -> WrongOutputs:
-    """The first few wrong outputs of a test at one length, written greedily; the rest as in `abcnb.evaluate`."""
+    """The first few wrong outputs of a test at one length, decoded greedily; otherwise as `abcnb.evaluate`."""
     check_data(data, model)
     task, form = data.task, data.form
     rows, wrong, total = [], 0, 0

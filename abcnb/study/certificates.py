@@ -23,19 +23,19 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import decode
 from abcnb.tasks.training_data import TrainingData
 
-# Attempts at pruning, each with other inputs: the share of the least lead that is left. The smaller, the fewer lines.
+# Attempts at pruning, each on other inputs: the share of the least lead to keep. The smaller, the fewer lines.
 SHARES = (0.5, 0.25, 0.1, 0.5, 0.25)
-FEW = 2_000_000  # windows; more are tried where no attempt with fewer holds
-TESTED, TESTED_IN_ROWS, TESTED_TO = 1000, 100, 20  # samples of each test set, and digits, tried before windows
+FEW = 2_000_000  # windows; more are tried only if no attempt with at most this many holds
+TESTED, TESTED_IN_ROWS, TESTED_TO = 1000, 100, 20  # samples per test set, and digits, tested before windows
 
-Attempt = tuple[Transformer, dict, str]  # what was certified, the columns that tell what came of it, and a text
+Attempt = tuple[Transformer, dict, str]  # the model certified, the columns of its outcome, and a text
 
 
 def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
-    """Certify a run, or what is left of it when heads that it does not need are cut.
+    """Certify a run's model or, if `pruned`, the model without the heads that it does not need.
 
-    Of several attempts at pruning, those with few windows first, the first that holds counts, or else the first of all.
-    Returns the row of certificates.csv, whose `outcome` is `correct` or says what came instead, and a reader's text.
+    Of several attempts at pruning, with few windows first, the first that holds counts, or else the first of all.
+    Returns the row of certificates.csv, whose `outcome` is `correct` or says what happened instead, and a summary.
     """
     e, whole, started = run.experiment, run.model(), time.monotonic()
     attempts = _pruned(whole, e.data()) if pruned else iter([_attempt(whole, e.data(), [])])
@@ -53,7 +53,7 @@ def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
 
 
 def _pruned(whole: Transformer, data: TrainingData) -> Iterator[Attempt]:
-    """Attempts at a pruned model; inputs on which one was wrong are among those that decide the next."""
+    """Yield attempts at a pruned model; inputs that one got wrong are used to prune the next."""
     many, also = [], []
     try:
         for seed, share in enumerate(SHARES):
@@ -62,14 +62,14 @@ def _pruned(whole: Transformer, data: TrainingData) -> Iterator[Attempt]:
                 yield _attempt(model, data, also, FEW)
             except TooManyWindows:
                 many.append(model)
-    except ValueError:  # no model that could be pruned
+    except ValueError:  # the model cannot be pruned
         yield _attempt(whole, data, also)
     for model in many:
         yield _attempt(model, data, also)
 
 
 def _attempt(model: Transformer, data: TrainingData, also: list[Batch], most: int | None = None) -> Attempt:
-    """Test a model, then certify it; an input on which it is wrong is put into `also`; TooManyWindows beyond `most`."""
+    """Test a model, then certify it; add an input it gets wrong to `also`. Raises TooManyWindows above `most`."""
     values, holds, wrong = {"windows": 0, "margin": 0.0, "rounding": 0.0}, False, wrong_input(model, data)
     if wrong:
         text = f"wrong on {decode(wrong.source[0])}"
@@ -87,7 +87,7 @@ def _attempt(model: Transformer, data: TrainingData, also: list[Batch], most: in
 
 
 def wrong_input(model: Transformer, data: TrainingData) -> Batch | None:
-    """A short input of the test sets on which a model is wrong; None where there is none."""
+    """A short input of the test sets on which a model is wrong; None if there is none."""
     task = data.task
     samples, longest = TESTED_IN_ROWS if task.in_rows else TESTED, min(task.longest or TESTED_TO, TESTED_TO)
     for length, test_set in product((n for n in LENGTHS if n <= longest), task.test_sets):
@@ -102,13 +102,13 @@ def wrong_input(model: Transformer, data: TrainingData) -> Batch | None:
 
 
 def lines_of_layers(model: Transformer) -> dict[str, str]:
-    """The lines along which the heads of each layer look, without those that are cut, from `layer 0` on."""
+    """The lines that the heads of each layer look along, except heads that are cut, from `layer 0` on."""
     layers = groupby(sorted(heads_by_line(model), key=lambda heads: heads.layer), lambda heads: heads.layer)
     return {f"layer {layer}": ", ".join(map(str, heads)) for layer, heads in layers}
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of certificates.csv for a reader, one for each method, task and architecture, whole and pruned."""
+    """certificates.csv as a table for readers: one row per task, architecture and method, whole or pruned."""
     shown, names, rows = [], ["task", "preset", "method", "settings", "pruned"], views.in_order(rows)
     rows = rows.iloc[rows.groupby(names[:2], sort=False).ngroup().argsort(kind="stable")]
     for (task, preset, method, settings, pruned), group in rows.groupby(names, sort=False):

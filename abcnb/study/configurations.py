@@ -1,4 +1,4 @@
-"""What was chosen by hand, shown: the configuration of one task and method, and the table of all of them."""
+"""Show what was chosen by hand: the configuration of one task and method, and the table of all of them."""
 
 from itertools import product
 
@@ -12,7 +12,7 @@ from abcnb.study.settings import text_of, values
 from abcnb.study.tables import markdown
 from abcnb.tasks.task import TASKS
 
-# What an experiment is told of an input beyond its tokens and their order, by bias, position scheme and distance.
+# What an experiment is told about an input beyond tokens and order, by form, bias, position scheme and distance.
 COUNTERS = "where operands and rows begin and end, and the row and place of every step"
 EDGES = "where the matrix ends, left and right"
 FILLED = "how many steps write training digits"
@@ -36,7 +36,7 @@ TOLD = {
 
 
 def told(e: Experiment) -> tuple[str, ...]:
-    """What an experiment is told of an input beyond its tokens and their order."""
+    """What an experiment is told about an input beyond its tokens and their order."""
     distance = CROSS_DISTANCE_OF.get(e.bias, e.model.cross_distance)
     parts = [part for name in (e.form, e.bias, e.model.position, distance) for part in TOLD.get(name, ())]
     return tuple(dict.fromkeys(parts))
@@ -63,7 +63,7 @@ def _trained_on(e: Experiment) -> str:
 
 
 def methods_page() -> str:
-    """Every method at the presets `laptop` and `decoder-only` as Markdown."""
+    """Every method in the presets `laptop` and `decoder-only` as Markdown."""
     in_rows = [name for name, task in TASKS.items() if task.in_rows]
     methods = [
         {"method": f"`{name}`", "what it is": method.description}
@@ -98,7 +98,7 @@ def _told(method: str, task: str) -> str:
 
 
 def _settings_table(preset: str, tasks: list[str]) -> str:
-    """One row for the methods that are trained in the same way."""
+    """One row for each group of methods that are trained in the same way."""
     rows = []
     for name, task in product(METHODS, tasks):
         if has(task, name, preset):

@@ -1,19 +1,19 @@
 """What training costs in floating point operations, counted from the sizes.
 
-A product of [m, k] and [k, n] matrices is 2 m k n operations; all else is left out. The backward pass costs twice the
-forward pass (gradients of activations and of weights), with LoRA's frozen weights once. Heads with one line each have
-no queries and no keys."""
+A product of [m, k] and [k, n] matrices is 2 m k n operations; all else is left out. The backward pass costs twice
+the forward pass (gradients of activations and of weights); with LoRA's frozen weights, once. Heads with one line
+each have no queries and no keys."""
 
 from abcnb.study.experiments import ONE_A_HEAD, Experiment
 
 
 def forward_flops(e: Experiment) -> int:
-    """Operations of one sample's forward pass on the largest input that it is trained on, which counts for all."""
+    """Operations of one sample's forward pass on the largest training input, which is taken for every input."""
     task, model, stream = e.get_task(), e.model, e.stream
     rows, columns, d = len(stream), stream.source, model.d_model
 
     def attention(queries: int, keys: int, relative: bool, adapted: bool = False, gathers: bool = False) -> int:
-        projections = 2 * (queries + keys) * d * d  # output and value; query and key, without which a head gathers
+        projections = 2 * (queries + keys) * d * d  # output and value; as many again for query and key, if any
         if gathers:
             return projections
         distances = queries * d * (2 * model.relative_clip + 1) if relative else 0
@@ -32,7 +32,7 @@ def forward_flops(e: Experiment) -> int:
 
 
 def training_flops(experiment: Experiment) -> int:
-    """Operations of the training from nothing: of ABC and LoRA, the interpolating model's too."""
+    """Operations of training from scratch; for ABC and LoRA, including the interpolating model's."""
     training = experiment.training
     passes = 2 if experiment.lora else 3
     own = passes * training.steps * training.batch_size * forward_flops(experiment)

@@ -1,7 +1,7 @@
-"""Where the runs of a sweep are worked on: processes of this machine, or a Ray cluster.
+"""Where the runs of a sweep are carried out: in processes on this machine, or on a Ray cluster.
 
-An engine starts jobs, says which have ended, and can be stopped; order and retries are the sweep's. A job that dies
-takes nothing with it but itself; its log says how far it is and why it ended."""
+An engine starts jobs, says which have ended, and can be stopped; order and retries are up to the sweep. A job that
+dies affects no other; its log says how far it got and why it ended."""
 
 import multiprocessing
 import os
@@ -33,28 +33,28 @@ class Job:
     runs: Path  # on a cluster, a folder that every machine sees
     tests: tuple[Test, ...]
     device: str
-    fresh: bool  # train and measure again what other code than this did
+    fresh: bool  # train and measure again what other code produced
 
     @property
     def log(self) -> Path:
-        """What the job printed, attempt after attempt; outside of the run's folder, which `fresh` sets aside."""
+        """What the job printed, attempt after attempt; outside the run's folder, which `fresh` sets aside."""
         return self.runs / "logs" / f"{self.experiment.digest}.txt"
 
     def known(self) -> list[dict]:
-        """Its rows of scores, those that are measured; none where the run is unfinished or damaged."""
+        """The rows of its scores that are measured; none if the run is unfinished or damaged."""
         run = Run(self.runs / self.experiment.digest, self.experiment)
         if not is_usable(self.experiment, self.runs, self.fresh):
             return []
         try:
-            _ = results.learning_rows(run), results.line_rows(run)  # what is recorded beside them
+            _ = results.learning_rows(run), results.line_rows(run)  # raises if these are damaged
             scores = [(name, run.known_score(length, count, name)) for name, length, count in self.tests]
             known = [(name, s) for name, s in scores if s and (not self.fresh or s.code == fingerprint())]
             return [results.row(run, name, score) for name, score in known]
         except (ValueError, KeyError, TypeError, AttributeError):
-            return []  # a damaged file; working on the job says what is wrong with it
+            return []  # a damaged file; doing the job says what is wrong with it
 
     def work(self) -> list[dict]:
-        """Do it, on one thread; returns its rows of scores."""
+        """Do the job on one thread; returns its rows of scores."""
         torch.set_num_threads(1)
         run = fit(self.experiment, self.runs, self.device, fresh=self.fresh)
         scores = [(name, run.evaluate(n, count, name, self.device, self.fresh)) for name, n, count in self.tests]
@@ -62,7 +62,7 @@ class Job:
 
 
 class Ended(NamedTuple):
-    """A job that is over: with its rows, or with what went wrong in one line."""
+    """A job that has ended: its rows, or what went wrong, in one line."""
 
     job: Job
     rows: list[dict] | None
@@ -74,7 +74,7 @@ def _problem(error: BaseException) -> str:
 
 
 def _worked(job: Job) -> Ended:
-    """Work on a job, its output and a traceback in its log."""
+    """Do a job, with its output and any traceback in its log."""
     try:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with job.log.open("a", buffering=1, encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
@@ -100,7 +100,7 @@ def _process(job: Job, connection: Connection) -> None:
 
 
 class LocalEngine:
-    """Processes of one thread each: two small models train faster beside each other than one on two threads."""
+    """Processes of one thread each: two small models train faster side by side than one on two threads."""
 
     def __init__(self, workers: int = 2):
         self.slots = workers
@@ -113,7 +113,7 @@ class LocalEngine:
         """Begin a job in a process of its own."""
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_process, args=(job, theirs), daemon=True)
-        # It is to ignore Ctrl-C, which reaches every process of a terminal: the sweep decides.
+        # It must ignore Ctrl-C, which reaches every process of a terminal: the sweep decides.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             process.start()
@@ -123,7 +123,7 @@ class LocalEngine:
         self._running[ours] = (job, process)
 
     def ended(self, seconds: float) -> list[Ended]:
-        """The jobs that ended, after waiting at most so long for one."""
+        """The jobs that have ended, after waiting at most this long for one."""
         found = []
         for connection in wait(list(self._running), seconds):
             job, process = self._running.pop(connection)
@@ -146,12 +146,12 @@ class LocalEngine:
 
 
 class RayEngine:
-    """Tasks of a Ray cluster; a ValueError where there is none, or no room in it.
+    """Tasks on a Ray cluster; raises ValueError if there is none, or no room in it.
 
     Args:
         address: of a running cluster, as `ray start --head` prints it, or `auto`; empty starts one of this machine.
         workers: jobs at a time; 0 is as many as the cluster has room for.
-        gpu_share: share of a card that a job takes; with 0 it still sees the cards, so give it the device `cpu`.
+        gpu_share: the share of a GPU that a job takes; with 0 it still sees the GPUs, so give it the device `cpu`.
     """
 
     def __init__(self, address: str = "", workers: int = 0, gpu_share: float = 0.0):
@@ -178,7 +178,7 @@ class RayEngine:
             wanted = f"a CPU and {gpu_share:g} of a GPU for each run"
             raise ValueError(f"expected {wanted} in the Ray cluster, got {has}")
         self.slots = min(workers, places) if workers else places
-        # max_retries=0: what is tried again is the sweep's to say, whatever it ran on.
+        # max_retries=0: retries are up to the sweep, whatever the engine.
         self._task = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_worked)
         self._running: dict[Any, Job] = {}
 
@@ -187,7 +187,7 @@ class RayEngine:
         self._running[self._task.remote(job)] = job
 
     def ended(self, seconds: float) -> list[Ended]:
-        """The jobs that ended, after waiting at most so long for one."""
+        """The jobs that have ended, after waiting at most this long for one."""
         done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
         found = []
         for reference in done:
@@ -199,7 +199,7 @@ class RayEngine:
         return found
 
     def stop(self) -> None:
-        """End what is running; each run keeps its last checkpoint. A cluster that was there before stays."""
+        """End what is running; each run keeps its last checkpoint. A cluster that already existed stays up."""
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         self._running.clear()
@@ -207,7 +207,7 @@ class RayEngine:
 
 
 def room(resources: dict[str, float], gpu_share: float) -> int:
-    """Jobs that a machine has room for; a share of a card is of one card."""
+    """How many jobs a machine has room for; the share of a GPU is of a single one."""
     cpus = int(resources.get("CPU", 0))
     return min(cpus, int(resources.get("GPU", 0)) * int(1 / gpu_share)) if gpu_share else cpus
 
@@ -216,7 +216,7 @@ Engine = LocalEngine | RayEngine
 
 
 def open_engine(name: str = "local", workers: int = 0, address: str = "", gpu_share: float = 0.0) -> Engine:
-    """An engine by its name; `workers` 0 is two processes, or all that the cluster has room for."""
+    """An engine by its name; `workers` 0 means two processes, or as many jobs as the cluster has room for."""
     if name == "ray":
         return RayEngine(address, workers, gpu_share)
     if name != "local":

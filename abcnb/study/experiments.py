@@ -1,4 +1,4 @@
-"""Complete descriptions of trained models: all that decides one but the hardware; the digest is its run's name."""
+"""Complete descriptions of trained models: all that decides one except the hardware; its digest names the run."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ class WindowConfig:
 
 @lru_cache(maxsize=256)  # a sampler takes milliseconds to make, and sweeps have thousands of experiments
 def _check_numbers(task: Task, numbers: str, width: int, terms: int, shapes: str) -> None:
-    """Refuse training numbers that the task does not have, as their sampler does."""
+    """Raise ValueError, from the sampler, if the task does not have these training numbers."""
     task.sampler(numbers, width, False, "cpu", terms, shapes)
 
 
@@ -52,16 +52,16 @@ class Experiment:
 
     Attributes:
         method, preset: labels; the rest decides.
-        base: of the digits; 0 is the task's own.
+        base: the base of the digits; 0 is the task's own.
         form, width, terms, shapes, train_numbers: what it is trained on, as in `TrainingData`.
-        bias: `none`, `own-token` (in the first layer every token sees itself alone), `alibi` (self-attention),
+        bias: `none`, `own-token` (in the first layer every token sees only itself), `alibi` (self-attention),
             `alibi-cross`, `alibi-places` (both, source columns counted from the left, and by place), `window` (the
             paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS), `calibrated` (ABC), `columns` (ABC by the
-            same rule, over matrix columns), or `pruned` (those lines of a model that pruning leaves).
-        tau: of ABC, the share that a line must exceed.
-        interpolation: of ABC and LoRA, the experiment whose model is calibrated, pruned or adapted.
-        look_once: of methods with lines, only the first layer has them; in the others a step sees the start token.
-        lora: adapters; the model is then the one of `interpolation`, frozen except for them.
+            same rule, over matrix columns), or `pruned` (the lines that pruning a model leaves).
+        tau: for ABC, the share that a line must exceed.
+        interpolation: for ABC and LoRA, the experiment whose model is calibrated, pruned or adapted.
+        look_once: for methods with lines, only the first layer has them; in others a step sees the start token.
+        lora: adapters; the model is then that of `interpolation`, frozen except for them.
     """
 
     task: str
@@ -170,12 +170,12 @@ class Experiment:
         return in_one(stream) if self.in_one_stream else stream
 
     def searched(self, average: AveragedAttention) -> AveragedAttention:
-        """Averaged attention as its lines are sought in it: over columns, in the steps that write training digits."""
+        """The average to seek lines in: for `columns`, over columns and the steps that write training digits."""
         return average.over_columns(self.get_task().train_length) if self.bias == "columns" else average
 
     @property
     def digest(self) -> str:
-        """Hash of every value that differs from its default, without labels: a new field leaves known digests alone."""
+        """Hash of every value that differs from its default, except labels; new fields change no known digest."""
         content = json.dumps(_decisive(self), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -191,7 +191,7 @@ def _decisive(config: Any) -> dict:
 
 
 def from_dict(kind: type, content: dict) -> Any:
-    """A config dataclass from its JSON form; ValueError where keys are unknown or missing, or values of other types."""
+    """A config dataclass from its JSON form; raises ValueError for unknown or missing keys, or wrong types."""
     hints = get_type_hints(kind)
     if not isinstance(content, dict):
         raise ValueError(f"expected the keys of {kind.__name__}, got {content!r}")

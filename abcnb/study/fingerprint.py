@@ -11,10 +11,10 @@ import abcnb
 
 DECIDING = ("lines", "tasks", "model", "rivals", "other_tasks", "proof")  # rooms; and `ALONE`
 ALONE = ("pipeline.py", "study/together.py")
-# Earlier code that gives the same numbers for every method that is still there. Of 93686251e83d this holds for lines by
-# hand; its plain models, and so the development rows of `abc` with another tau, differ by rounding. Of 7ab44aeccaa2 it
-# does not hold for expressions in brackets, of which it has no rows, and up to 77d7abe268a2 not for position coupling
-# of an operator in one stream, of which development rows are left.
+# Earlier code that gives the same numbers for every method that still exists. For 93686251e83d this holds for
+# lines by hand; its plain models, and so the development rows of `abc` with another tau, differ by rounding. For
+# 7ab44aeccaa2 it does not hold for expressions in brackets, of which it has no rows, nor up to 77d7abe268a2 for
+# position coupling of an operator in one stream, of which development rows remain.
 EQUAL = {
     "aefe30ffad85", "93686251e83d", "bf430fc15655", "fa0c13312a8b", "2af28773a10b", "efbae45cb772",
     "a65a6e3c954b", "dc12fc88b193", "3503182ebca4", "aadba598ab1b", "43719872a285", "81a840aba424",
@@ -23,11 +23,11 @@ EQUAL = {
     "655743964548", "a83de922a6ef", "43a488b2f101", "1e4e0c0aa868", "d4ff0c58e030", "0629d5f8bc38",
     "8ad96c058fb7", "77d7abe268a2", "e97a8417d8c7", "3c18f03bb97f", "26df105defc4",
 }  # fmt: skip
-UNKNOWN = "unknown"  # of what was made before there were fingerprints
+UNKNOWN = "unknown"  # for what was made before there were fingerprints
 
 
 def canonical(node: object) -> str:
-    """A text of a syntax tree without docstrings, the same in every version of Python; of a part of one likewise."""
+    """The text of a syntax tree, or of part of one, without docstrings; the same in every version of Python."""
     if isinstance(node, list):
         return "[" + ",".join(map(canonical, node)) + "]"
     if not isinstance(node, ast.AST):
@@ -37,13 +37,13 @@ def canonical(node: object) -> str:
         parts["body"] = parts["body"][1:]
     if isinstance(node, ast.JoinedStr):  # Python 3.12 ends a format inside a format with an empty text
         parts["values"] = [part for part in parts["values"] if getattr(part, "value", None) != ""]
-    # Fields that are empty are left out: versions of Python differ in which ones there are.
+    # Empty fields are left out: which ones exist differs between versions of Python.
     kept = ",".join(f"{name}={canonical(value)}" for name, value in parts.items() if value not in (None, []))
     return f"{type(node).__name__}({kept})"
 
 
 def fingerprint_of(sources: dict[str, str]) -> str:
-    """Twelve hexadecimal digits for modules by name and source text."""
+    """Twelve hexadecimal digits for modules given by name and source text."""
     digest = hashlib.sha256()
     for name in sorted(sources):
         digest.update(f"{name}\0{canonical(ast.parse(sources[name]))}\0".encode())
@@ -65,7 +65,7 @@ def fingerprint() -> str:
 
 
 def joint(trained: str, measured: str) -> str:
-    """The fingerprint of a score: of the code that trained the model and, where it is another, that measured it."""
+    """The fingerprint of a score: of the code that trained the model and, if different, that measured it."""
     return "+".join(dict.fromkeys([*trained.split("+"), *measured.split("+")]))
 
 
@@ -75,7 +75,7 @@ def is_current(code: str) -> bool:
 
 
 def older(codes: set[str], switch: str, what: str = "stored results") -> str:
-    """One line saying which of the results `what` come from other code, and what computes anew; empty if none do."""
+    """One line saying which other code `what` come from and which switch computes anew; empty if none."""
     others = sorted(code for code in codes if not is_current(code))
     if not others:
         return ""

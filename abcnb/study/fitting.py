@@ -1,4 +1,4 @@
-"""Training the run of an experiment: begun, resumed, or found finished; one process at a time."""
+"""Training the run of an experiment: begun, resumed or found finished, by one process at a time."""
 
 import math
 import sys
@@ -32,7 +32,7 @@ from abcnb.study.runs import Run
 from abcnb.study.settings import with_settings
 from abcnb.study.together import train_together
 
-BEGUN = "code.txt"  # of an unfinished run: the fingerprint of the code that began it
+BEGUN = "code.txt"  # in an unfinished run: the fingerprint of the code that began it
 Listener = Callable[[int, float], None]
 INTERPOLATED = 99.0  # percent exact match in validation from which a plain model's lines can be relied on
 
@@ -48,11 +48,11 @@ def fit(
     """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
 
     ABC first fits the experiment it calibrates. If two processes ask for the same run, one trains it and the other
-    waits. A device that is not there, and a stored run that is damaged or another experiment's, are refused.
+    waits. Raises ValueError if the device is missing, or a stored run is damaged or another experiment's.
 
     Args:
         listener: called a few times a second with the number of steps done since its last call and the last loss, or
-            with 0 and NaN while another process works on the run; what it raises stops the training, which leaves a
+            with 0 and NaN while another process works on the run; if it raises, training stops and leaves a
             checkpoint.
         fresh: set aside a run that other code trained, and train it anew.
     """
@@ -85,10 +85,10 @@ def fit_together(
     progress: bool = True,
     fresh: bool = False,
 ) -> None:
-    """Fit experiments that differ in their seeds alone as one batched model, at most so many at a time.
+    """Fit experiments that differ only in their seeds as one batched model, at most `most` at a time.
 
     What they build on comes first. Some are left to `fit`: experiments that differ from all others, those with
-    adapters, those that another process works on, and groups that cannot be trained so, of which a line is printed.
+    adapters, groups in which another process works on a run, and groups for which this fails, with a line printed.
     """
     where, runs, alike = pick_device(device), Path(runs), defaultdict(list)
     wanted = dict.fromkeys(e for e in wanted if not is_usable(e, runs, fresh))
@@ -135,9 +135,9 @@ def _fit_group(group: list[Experiment], runs: Path, where: torch.device, progres
 def _prepare(
     run: Run, device: torch.device, progress: bool, listener: Listener | None, fresh: bool
 ) -> tuple[Run | None, str]:
-    """Fit what a run builds on and leave in its folder, empty or begun, what its training starts from.
+    """Fit what a run builds on, and put what its training starts from into its folder, which is empty or begun.
 
-    Returns the first, and the fingerprint of the training, in which a checkpoint of other code shows.
+    Returns the run it builds on, and the fingerprint of the training, which shows a checkpoint of other code.
     """
     folder, experiment, first = run.folder, run.experiment, run.experiment.interpolation
     if run_files.is_finished(folder):
@@ -161,7 +161,7 @@ def _prepare(
 
 
 def _finish(run: Run, model: Transformer, code: str, trained_on: str) -> None:
-    """Write what a training leaves, and drop its checkpoint."""
+    """Write what a finished training leaves, and drop its checkpoint."""
     folder, last = run.folder, model.history[-1]
     weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
     write_atomically(folder / run_files.WEIGHTS, lambda name: save_file(weights, name))
@@ -181,7 +181,7 @@ def _lock(run: Run) -> FileLock:
 
 
 def _acquired(run: Run, listener: Listener | None) -> AcquireReturnProxy:
-    """A run's lock, held; a wait for another process is said, and can be stopped by the listener."""
+    """A run's lock, held; prints a note if it has to wait for another process, which the listener can stop."""
     lock = _lock(run)
     for attempt in count():
         try:
@@ -194,7 +194,7 @@ def _acquired(run: Run, listener: Listener | None) -> AcquireReturnProxy:
 
 
 def _drop_checkpoint(folder: Path) -> None:
-    """Remove a finished run's checkpoint, which a kill may have left."""
+    """Remove a finished run's checkpoint, which a killed process may have left."""
     for name in (CHECKPOINT, BEGUN):
         (folder / name).unlink(missing_ok=True)
 
@@ -207,7 +207,7 @@ def _set_aside(run: Run) -> None:
 
 
 def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:
-    """Whether `fit` would return a stored run; with `fresh`, only one trained by this code counts."""
+    """Whether `fit` would return a stored run; with `fresh`, only one of current code counts."""
     folder = runs / experiment.digest
     return run_files.is_finished(folder) and (not fresh or is_current(Run(folder, experiment).code))
 
@@ -221,7 +221,7 @@ def steps_to_do(experiment: Experiment, runs: Path) -> int:
 
 
 def _found(run: Run, base: Run, device: torch.device) -> Biases:
-    """The lines in the base run's attention, which is kept in the new run's folder, or those that pruning leaves."""
+    """The lines in the base run's attention, which is saved in the new run, or those that pruning leaves."""
     experiment, plain = run.experiment, base.experiment
     if experiment.bias == "pruned":
         return lines_left(prune(base.model(), plain.data(), plain.seed))

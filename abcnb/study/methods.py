@@ -1,4 +1,4 @@
-"""The methods by name and the presets by name: one frozen experiment per method, task and preset."""
+"""Methods and presets by name: one frozen experiment per method, task and preset."""
 
 from dataclasses import dataclass, replace
 
@@ -18,8 +18,8 @@ PRESETS = {
 }
 
 
-# Optimizer steps at laptop size, by architecture and role: of plain models, of methods as others published them, and of
-# models with lines; "" is every other task. In an encoder-decoder the published methods are the paper's windows, and
+# Optimizer steps at laptop size, by architecture and role: plain models, methods as others published them, models
+# with lines; "" stands for every other task. In an encoder-decoder only the paper's windows count as published;
 # position schemes count as plain.
 STEPS = {
     ("encoder-decoder", "plain"): {"successor": 500, "addition": 900, "parity": 1200, "n-by-1": 1000, "": 800},
@@ -33,30 +33,30 @@ STEPS = {
     ("rows", "lines"): {"": 2500},
 }
 OF_NUMBERS = ("by-hand", "window", "algorithm1", "columns")  # biases that strings do not have
-# What models in rows are trained on, except the plain one, which has the task's `for_plain`.
+# What models in rows are trained on, except plain ones, which use the task's `for_plain`.
 IN_ROWS = {"multiplication": {"width": 6}, "many-addition": {"width": 6, "train_numbers": "repeated"}}
 LEARNING_RATE = 2e-3
-# Schemes whose indices are each met rarely, as they count from a random offset, and other later work.
+# Schemes that count from a random offset, so that each index is rarely seen, and other later work.
 LATER, LATER_STEPS = ("learned", "randomized", "t5", "kerple", "fire", "abacus", "coupled"), 3000
 PUBLISHED_NUMBERS = {"successor": "uniform", "addition": "uniform"}  # of the paper's windows and Algorithm 1
 # The paper's condition: operands padded to the longest test, in training too. Steps without and with lines.
 PADDED = {"successor": (1000, 1600), "addition": (2000, 800), "parity": (1200, 300), "n-by-1": (2000, 4000)}
 PADDED_ELSE, PADDED_BATCH = (2000, 1500), 64
 OVER_COLUMNS = ("abc-paper", "abc-columns")  # in the paper's condition at the preset `laptop`
-SMOKE_TAU = 0.02  # after a few steps attention is spread evenly, and no share is larger
+SMOKE_TAU = 0.02  # after a few steps attention is spread evenly, and no share exceeds the usual τ
 LONGEST = 60  # digits of the paper's longest test
-# Indices of schemes that count from a random offset: those of 100 digits and these more; of randomized positions four
-# times as many and these more; in one stream so many.
+# Indices that schemes counting from a random offset have beyond those of 100 digits, and randomized positions have
+# beyond four times as many; the former's total in decoder-only models.
 OFFSETS, RANDOM_POSITIONS_MORE, MOST_POSITIONS = 28, 112, 128
 
 
 @dataclass(frozen=True)
 class Method:
-    """What makes a method, before sizes and schedules."""
+    """What defines a method, apart from sizes and schedules."""
 
     description: str
     position: str  # position scheme in an encoder-decoder, and in one stream
-    in_rows: str = ""  # the same for outputs in rows; empty where it is no method of decoder-only models
+    in_rows: str = ""  # the same for outputs in rows; empty if decoder-only models do not have the method
     bias: str = "none"
     adapts: bool = False  # adapters on the frozen Vanilla model
 
@@ -99,7 +99,7 @@ METHODS = {
 
 
 def architecture_of(task: str, preset: str) -> str:
-    """How a task is learned at a preset, as in `STEPS`; empty where it is not."""
+    """The architecture for a task at a preset, as in `STEPS`; empty if the preset does not have the task."""
     if get_task(task).in_rows:
         return "rows" if preset in ("smoke", "laptop") else ""
     if preset == "decoder-only":
@@ -108,12 +108,12 @@ def architecture_of(task: str, preset: str) -> str:
 
 
 def _is_on_numbers(task: str) -> bool:
-    """Whether operands can be padded and long; strings, which have no lines by hand, have their own lengths."""
+    """Whether operands can be padded and made long; strings, without lines by hand, have their own lengths."""
     return bool(get_task(task).lines_by_hand)
 
 
 def position_of(task: str, method: str, preset: str = "laptop") -> str:
-    """The position scheme of a method on a task; empty where the task does not have it at that preset."""
+    """The position scheme of a method on a task; empty if the task does not have the method at that preset."""
     chosen = METHODS[method]
     if (chosen.bias in OF_NUMBERS or method == "lora-long") and not _is_on_numbers(task):
         return ""
@@ -129,7 +129,7 @@ def has(task: str, method: str, preset: str = "laptop") -> bool:
 
 
 def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) -> Experiment:
-    """The frozen experiment of a method on a task; names that are not known, or do not go together, are refused."""
+    """The frozen experiment of a method on a task; ValueError if names are unknown or do not go together."""
     task = full_name(task)
     asked, presets = get_task(task), [name for name in PRESETS if architecture_of(task, name)]
     if preset not in presets:
@@ -173,7 +173,7 @@ def experiment(task: str, method: str, preset: str = "laptop", seed: int = 0) ->
 
 
 def _role(method: str, where: str) -> str:
-    """Which steps a method takes, as in `STEPS`."""
+    """A method's role, as in `STEPS`."""
     if METHODS[method].bias in ONE_A_HEAD:
         return "lines"
     published = METHODS[method].bias == "window" if where == "encoder-decoder" else method != "vanilla"
@@ -187,7 +187,7 @@ def _trained_on(task: str, method: str, where: str) -> dict:
         return {name: value for name, value in numbers.items() if name != "numbers"}
     if method == "abc-paper" or METHODS[method].bias == "window":
         return {"train_numbers": PUBLISHED_NUMBERS.get(task, "even")}
-    # Several widths: without them nothing tells a scheme that distances grow, and a line counted from the other
+    # Several widths: with only one, nothing tells a scheme that distances grow, and a line counted from the other
     # end of a number is as good as one counted from the units.
     role = _role(method, where)
     several = role == "lines" or (where == "one stream" and role == "published")
@@ -197,7 +197,7 @@ def _trained_on(task: str, method: str, where: str) -> dict:
 def _sized(
     task: str, method: str, preset: str, where: str, model: ModelConfig
 ) -> tuple[ModelConfig, TrainingConfig, dict]:
-    """A model in the size of a preset, its training, and fields of `Experiment` that the preset has otherwise."""
+    """A model of a preset's size, its training, and the fields of `Experiment` that the preset changes."""
     bias, role, changed = METHODS[method].bias, _role(method, where), {}
     if preset == "smoke":
         training = TrainingConfig(20, 32, 3e-3, warmup_steps=5, validate_every=10, validation_samples=64)
@@ -222,7 +222,7 @@ def _sized(
 
 
 def padded(experiment: Experiment) -> Experiment:
-    """An experiment of the preset `laptop` in the paper's condition: operands padded to the longest test."""
+    """A `laptop` experiment in the paper's condition: operands padded to the longest test."""
     training = replace(experiment.training, batch_size=PADDED_BATCH)
     if experiment.method != "abc-columns":
         steps = PADDED.get(experiment.task, PADDED_ELSE)[experiment.method != "vanilla"]

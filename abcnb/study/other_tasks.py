@@ -1,8 +1,8 @@
-"""Tasks that no method was chosen on, as one table: what is written, what is right, which lines were found.
+"""Tables of tasks that no method was chosen on: exact match by length, cost of training, and the lines found.
 
 Source of the published scores: Delétang et al., Neural Networks and the Chomsky Hierarchy, ICLR 2023, Table 2, for a
-Transformer with the best of five position encodings and the best of ten seeds. Only numbers that could be checked are
-here: against that paper's text (cycle navigation), or the appendix of the Deltaformer paper, which repeats the others.
+Transformer with the best of five position encodings and of ten seeds. Only numbers that could be checked are here,
+against that paper's text (cycle navigation) or the appendix of the Deltaformer paper, which repeats the others.
 """
 
 import inspect
@@ -29,12 +29,12 @@ IN_RANGES = {
     "huang-parity": (100, 82.95, 62.06),
     "huang-addition": (99.74, 26.78, 0),
 }
-VARIANT = "modular-arithmetic-brackets"  # without products, which theirs has: not counted
-SHOWN = 3  # lines of each task to its input that move with the step
+VARIANT = "modular-arithmetic-brackets"  # without products, unlike theirs, so not counted
+SHOWN = 3  # per task, lines to the input that move with the step
 
 
 def written(task: Task) -> str:
-    """What a task is, in its own words."""
+    """A task's description: the first paragraph of its docstring."""
     return inspect.getdoc(type(task)).split("\n\n")[0].replace("\n", " ").replace("`", "").rstrip(".")
 
 
@@ -44,7 +44,7 @@ def lengths() -> list[int]:
 
 
 def last_attempts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of scores or lines, those of the longest training of each task's plain model: what `trial.attempt` ends with."""
+    """Scores or lines from each seed's longest training of a plain model, with which `trial.attempt` ends."""
     steps = rows["settings"].str.extract(r"training\.steps=(\d+)", expand=False).astype(float).fillna(0)
     return rows[steps == steps.groupby([rows["task"], rows["seed"]]).transform("max")]
 
@@ -52,8 +52,8 @@ def last_attempts(rows: pd.DataFrame) -> pd.DataFrame:
 def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str], at: Sequence[int] = ()) -> pd.DataFrame:
     """One row for each task: its plain model and `abc` by length, the benchmark's score, steps, minutes, lines.
 
-    The score is the exact match averaged over those of the benchmark's lengths that were tested. The benchmark's own
-    counts right tokens of the answer, and is at least as high.
+    The score is exact match, averaged over those of the benchmark's lengths that were tested. The benchmark itself
+    counts correct tokens of the answer, which gives at least as much.
     """
     rows = []
     for name in names:
@@ -75,12 +75,12 @@ def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str], at: S
 
 
 def in_ranges(scores: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """The second benchmark's tasks, at its lengths, beside what its authors have."""
+    """The second benchmark's tasks, at its lengths, beside its authors' scores."""
     return table(scores, found, list(IN_RANGES), [RANGE, 2 * RANGE, 3 * RANGE])
 
 
 def _training(mine: pd.DataFrame) -> dict[str, str]:
-    """Steps of the plain model, and minutes of both trainings, each of the fastest seed."""
+    """Steps of the plain model, and minutes of both trainings, each for its fastest seed."""
     if set(mine["method"]) != {"vanilla", "abc"}:
         return {"plain steps": "not run", "minutes": "not run"}
     minutes = mine.groupby("method")["train_seconds"].min().sum() / 60
@@ -107,7 +107,7 @@ def _lines(found: pd.DataFrame) -> str:
 
 
 def page(reports: Path) -> str:
-    """All tables as Markdown: the benchmark's tasks, those of a second one, and further ones."""
+    """All tables as Markdown: the benchmark's tasks, a second benchmark's, and further ones."""
     scores, found = (
         results.read(reports / "results" / name) for name in ("other-tasks.csv", "other-tasks-lines.csv")
     )

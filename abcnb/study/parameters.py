@@ -1,6 +1,6 @@
-"""What a person may write as a parameter of a notebook, checked before anything begins.
+"""Checks a notebook's parameters before anything runs.
 
-`papermill -p samples 100 -p text 199` passes numbers where it can, and names that a notebook does not have as well."""
+`papermill -p samples 100 -p text 199` passes numbers where it can, even under names that the notebook lacks."""
 
 import ast
 import builtins
@@ -11,18 +11,18 @@ from typing import Any
 
 from abcnb.machine.devices import pick_device
 
-NOTEBOOK_PRESETS = ("smoke", "laptop", "paper")  # `decoder-only` is shown by notebooks, not asked for
+NOTEBOOK_PRESETS = ("smoke", "laptop", "paper")  # notebooks show `decoder-only`, but cannot be run at it
 AT_LEAST_ONE = ("samples", "steps", "steps_with_lines")  # other whole numbers may be 0
-INJECTED = "# Parameters\n"  # how the cell begins that papermill puts behind the one with the defaults
+INJECTED = "# Parameters\n"  # the first line of the cell that papermill inserts after the defaults
 WORDS = {"true": True, "false": False}
 
 
 def checked(namespace: dict[str, Any]) -> dict[str, Any]:
-    """A notebook's parameters, each of the type that it was declared with: `globals().update(checked(globals()))`.
+    """A notebook's parameters, each converted to its declared type: `globals().update(checked(globals()))`.
 
-    Text that reads as a number is one where a number is declared (`samples: int = 1000`), and the other way round;
-    lists stay as they were given (`seed_list`, `name_list`). A parameter that the notebook does not have, a value of
-    another kind or out of range, and a device or a folder of reports that is not there are refused.
+    Text becomes a number where one is declared (`samples: int = 1000`), and vice versa; lists stay as given
+    (`seed_list`, `name_list`). Raises ValueError for a parameter that the notebook does not have, a value of the
+    wrong type or out of range, or a device or reports folder that does not exist.
     """
     declared, injected = _declared(namespace.get("In", []))
     if unknown := [name for name in injected if name not in declared]:
@@ -37,7 +37,7 @@ def checked(namespace: dict[str, Any]) -> dict[str, Any]:
 
 
 def _declared(cells: Sequence[str]) -> tuple[dict[str, type], list[str]]:
-    """The names that the first such cell declares with a type, and those that papermill's cells assign."""
+    """The names and types that the first cell with any declares, and the names that papermill's cells assign."""
     known: dict[str, type] = {}
     injected: list[str] = []
     for cell in cells:
@@ -53,7 +53,7 @@ def _declared(cells: Sequence[str]) -> tuple[dict[str, type], list[str]]:
 
 
 def _value(name: str, value: Any, kind: type) -> Any:
-    """A value, or the text of one, as a kind."""
+    """Convert a value, or the text of one, to a type."""
     if kind is list:
         return value
     try:
@@ -71,7 +71,7 @@ def _value(name: str, value: Any, kind: type) -> Any:
 
 
 def seed_list(seeds: int | str | list[int], what: str = "seeds") -> list[int]:
-    """Whole numbers of at least 0 as a list: of one, of several, or of the text of a list; others are refused."""
+    """A list of whole numbers of at least 0, from one, several, or a list's text; ValueError for anything else."""
     try:
         found = json.loads(f"[{seeds.strip(' []')}]") if isinstance(seeds, str) else seeds
         found = [found] if type(found) is int else list(found)
@@ -83,7 +83,7 @@ def seed_list(seeds: int | str | list[int], what: str = "seeds") -> list[int]:
 
 
 def name_list(names: str | list[str], allowed: Sequence[str], what: str) -> list[str]:
-    """Names as a list, of a list or its text, `addition,parity` or `["addition", "parity"]`; others are refused."""
+    """Names as a list, from a list or text, `addition,parity` or `["addition", "parity"]`; others: ValueError."""
     found = [name.strip(" []\"'") for name in str(names).split(",")]
     if wrong := [name for name in found if name not in allowed]:
         raise ValueError(f"expected {what} among {', '.join(allowed)}, got {wrong[0]!r}")

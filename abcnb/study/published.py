@@ -1,4 +1,4 @@
-"""What was published, as data: the tables, and the choices that the paper's text and the authors' code make.
+"""Published results as data: the tables, and the choices that the paper's text and the authors' code make.
 
 Source: "Attention Bias as an Inductive Bias: How to Teach Transformers Simple Arithmetic", Tables 1, 2 and 3; percent
 exact match by length in digits. ABC on Addition at 15 digits is from the earlier version, "From Interpolation to
@@ -44,8 +44,8 @@ PUBLISHED: dict[str, dict[str, tuple[float | None, ...]]] = {
     },
 }
 
-# Numbers of Table 1 that the paper itself took from others: not measured there, and not here. Percent by length in
-# digits; the two on Parity are over longer inputs as a whole.
+# Numbers in Table 1 that the paper took from others: measured neither there nor here. Percent by length in digits;
+# the two on Parity are over all longer inputs together.
 CITED = (
     {"task": "addition", "6": 100.0, "10": 99.9, "15": 97.2, "20": 21.3}
     | {"cited from": "Jelassi et al. 2023: relative positions, encoder-only"},
@@ -55,13 +55,13 @@ CITED = (
     | {"cited from": "Ruoss et al. 2023: encoder-only, randomized positions"},
 )
 
-# The row of Tables 1 and 3 that a method stands beside where it has none of its own name.
+# The row of Tables 1 and 3 that a method is compared with if none has its name.
 BESIDE = {"abs": "abs-cpi", "abc": "abc-paper", "abc-columns": "abc-paper"}
-OTHER_MODELS = ("decoder-only",)  # presets of models that are none of the paper's, which are all encoder-decoder
+OTHER_MODELS = ("decoder-only",)  # presets whose models are unlike the paper's, which are all encoder-decoders
 
 
 def published(task: str, method: str, length: int, preset: str = "") -> float | None:
-    """The published percentage that a measured cell stands beside, or None."""
+    """The published percentage to compare a measured cell with, or None."""
     rows = PUBLISHED.get(task, {}) if preset not in OTHER_MODELS else {}
     row = rows.get(method, rows.get(BESIDE.get(method, "")))
     return row[LENGTHS.index(length)] if row and length in LENGTHS else None
@@ -75,7 +75,7 @@ class Choice:
     text: str
     code: str
     here: str
-    tried: tuple[str, ...] = ()  # settings that choose otherwise than here, as `results.row` names them
+    tried: tuple[str, ...] = ()  # settings that choose differently, as `results.row` names them
 
 
 BOTH_DIRECTIONS = "algorithm1.directions_self=-1,0,1 algorithm1.directions_cross=-1,0,1"

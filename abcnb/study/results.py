@@ -1,11 +1,11 @@
-"""Measured results: tidy CSV files (`views` has them as tables for a reader).
+"""Measured results: tidy CSV files (`views` turns them into tables for a reader).
 
 accuracy.csv       scores: one row per (task, method, preset, seed, settings, test set, length)
 learning.csv       validations: one row per validation of the runs behind them
 lines.csv          lines that the rule found: one row per line of the runs behind them
-certificates.csv   what came of certifying models (`certificates`)
+certificates.csv   outcomes of certifying models (`certificates`)
 other-tasks.csv    scores of tasks that no method was chosen on (`other_tasks`)
-development.csv    those of development seeds, which no published table shows
+development.csv    scores of development seeds, which no published table shows
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,13 +75,13 @@ def beside(scores: Path) -> list[Path]:
 def row(run: Run, test_set: str, score: Score) -> dict:
     """One row of accuracy.csv.
 
-    `digits` are the output tokens over which `wrong_digits` counts; `run` is the digest; `settings` is what differs
-    from the method's frozen configuration, as for `--set`; `train_flops` are counted from the sizes, the interpolating
-    model's included; `code` is of the code that trained and measured, `date` the day of the measurement (of rows from
-    before there were dates, the day they were committed); `worst_kind` and `worst_percent` are empty where not known.
+    `digits` is the number of output tokens, of which `wrong_digits` are wrong; `run` is the digest; `settings` is
+    what differs from the method's frozen configuration, as for `--set`; `train_flops` is computed from the sizes,
+    the interpolating model's included; `code` is of the code that trained and measured; `date` is the day of the
+    measurement (for rows older than dates, of the commit); `worst_kind` and `worst_percent` are empty if unknown.
     """
     e, metrics = run.experiment, run.metrics
-    # Of what two of them have, the later counts: `code` and `date` are the score's.
+    # Where keys repeat, the later one counts: `code` and `date` are the score's.
     found = metrics | vars(e) | vars(score) | names(e) | {"test_set": test_set, "run": e.digest}
     found |= {"train_steps": metrics["steps"], "train_seconds": metrics["seconds"]}
     found |= {"train_flops": training_flops(e), "position": e.model.position, "train_width": e.train_width}
@@ -95,7 +95,7 @@ def names(e: Experiment) -> dict:
 
 
 def score_of(row: Any) -> Score:
-    """The score that a row of scores, a named tuple of its columns, was made of."""
+    """The score behind a row of scores, given as a named tuple of its columns."""
     worst = float(row.worst_percent) if row.worst_percent else None
     counts = (row.length, row.samples, row.correct, row.wrong_digits, row.digits)
     return Score(*counts, row.code, row.date, row.worst_kind, worst)
@@ -112,7 +112,7 @@ def learning_rows(run: Run) -> list[dict]:
 
 
 def line_rows(run: Run) -> list[dict]:
-    """The rows of lines.csv: the lines that the rule found for a run; none where it keeps no attention."""
+    """The rows of lines.csv: the lines that the rule found for a run; none if it has no attention file."""
     if run.experiment.bias not in RULE or not (run.folder / ATTENTION).exists():
         return []
     found = run.calibration().table.rename(columns={"step": "kind"}).round({"share": 4})
@@ -120,7 +120,7 @@ def line_rows(run: Run) -> list[dict]:
 
 
 def read(file: Path) -> pd.DataFrame:
-    """The rows so far; empty where there is no file, and refused where it is damaged or of other columns."""
+    """The rows so far, empty if there is no file; ValueError if it is damaged or has other columns."""
     columns = content_of(file).columns
     if not file.exists():
         return pd.DataFrame(columns=columns)
@@ -138,17 +138,17 @@ def read(file: Path) -> pd.DataFrame:
 
 
 def record(file: Path, rows: list[dict]) -> None:
-    """Write rows into a CSV, replacing earlier ones of the same key; safe from many processes at once.
+    """Write rows into a CSV, replacing earlier ones with the same key; safe for many processes at once.
 
-    Rows of another run of the same names go: of a configuration that is no longer. A score of the same run on
-    more samples stays; if the run was trained again, its rows take the new seconds.
+    Rows of another run with the same names are dropped: their configuration no longer exists. A score of the same
+    run and code on more samples stays; after retraining, rows of the same hardware and code take the new seconds.
     """
     content = content_of(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(f".{file.name}.lock")):
         new = pd.DataFrame(rows, columns=content.columns)
         old = read(file)
-        if file.stem.endswith(("learning", "lines")):  # those of a run are of one training
+        if file.stem.endswith(("learning", "lines")):  # a run's rows all come from one training
             old = old[~old["run"].isin(new["run"])]
         table = pd.concat([old, new], ignore_index=True) if len(old) else new
         if "run" in table:
@@ -162,7 +162,7 @@ def record(file: Path, rows: list[dict]) -> None:
 
 
 def unmeasured(table: pd.DataFrame, wanted: Wanted) -> Wanted:
-    """The experiments, each with all its tests, that lack a row of one of them, or have one of fewer samples."""
+    """The experiments, each with all its tests, that lack a row for one of them or have one of too few samples."""
     known = table.set_index(["run", "method", "preset", "test_set", "length"])["samples"].to_dict()
 
     def is_measured(e: Experiment, test_set: str, length: int, samples: int) -> bool:

@@ -6,9 +6,9 @@
     attention.safetensors  ABC: the averaged attention that was calibrated, `<shape>.self` and `<shape>.cross`
     metrics.json         validations, steps, seconds, hardware, the code's fingerprint, a hash of experiment and
                          weights; written last: a folder without it is unfinished
-    evaluations.json     exact match by test set and length, for those that were asked for, with the same hash
+    evaluations.json     exact match by test set, length and samples asked for, with the same hash
 
-A run of other code is used unless a fresh one is asked for; it is then moved to `runs/superseded/`."""
+A run made by other code is used unless a fresh one is asked for; then it is moved to `runs/superseded/`."""
 
 import hashlib
 import json
@@ -43,11 +43,11 @@ from abcnb.study.experiments import FOUND, LINES, Experiment, from_dict
 from abcnb.study.fingerprint import UNKNOWN, fingerprint, is_current, joint
 from abcnb.tasks.tokens import decode
 
-RUNS = Path(abcnb.__file__).parents[1] / "runs"  # of the repository, wherever the caller is
+RUNS = Path(abcnb.__file__).parents[1] / "runs"  # in the repository, wherever the caller is
 CONFIG, METRICS, WEIGHTS, EVALUATIONS = "config.json", "metrics.json", "weights.safetensors", "evaluations.json"
 ATTENTION, LINE_FILES = "attention.safetensors", ("self-0.json", "cross-0.json")
 Test = tuple[str, int, int]  # an evaluation: test set, length in digits, samples
-# Biases that are ALiBi over cross-attention too, and what it takes the distance of a source column from.
+# Biases that apply ALiBi to cross-attention too, and what it takes a source column's distance from.
 CROSS_DISTANCE_OF = {"alibi-cross": "left", "alibi-places": "places"}
 
 
@@ -59,7 +59,7 @@ def new_model(e: Experiment, biases: Biases) -> Transformer:
 
 
 def written_biases(e: Experiment) -> Biases:
-    """The biases of every method but those that read them off attention."""
+    """The biases of an experiment that does not read them off another model."""
     heads = e.model.heads
     if e.bias == "alibi":
         return Biases((ALiBi(heads),))
@@ -73,13 +73,13 @@ def written_biases(e: Experiment) -> Biases:
 
 
 def evaluations_of(lengths: Sequence[int], samples: int, hard_samples: int) -> list[Test]:
-    """Both main test sets at each length; 0 samples leave one out."""
+    """Both main test sets at each length; one with 0 samples is left out."""
     sizes = (("random", samples), ("hard", hard_samples))
     return [(name, length, size) for length in lengths for name, size in sizes if size]
 
 
 def check_lengths(e: Experiment, lengths: Sequence[int], samples: int, test_set: str = "random") -> None:
-    """Refuse, before anything is trained or drawn, tests that cannot be run."""
+    """Raise ValueError for tests that cannot be run, before anything is trained or drawn."""
     task = e.get_task()
     along_lines = e.bias in LINES and not e.model.encoder_layers and SCHEMES[e.model.position].absolute
     for length in lengths:
@@ -120,7 +120,7 @@ class Run:
 
     @property
     def code(self) -> str:
-        """Fingerprint of the code that trained it, behind that of its interpolating model; unknown if none is read."""
+        """Fingerprint of the code that trained it, after its interpolating model's; `UNKNOWN` if unreadable."""
         try:
             return self.metrics.get("code", UNKNOWN)
         except (OSError, ValueError, AttributeError):
@@ -142,7 +142,7 @@ class Run:
         return calibrate_attention(self.attention(), self.experiment.tau)
 
     def attention(self) -> list[AveragedAttention]:
-        """ABC: the averaged attention of the interpolating model, of each shape."""
+        """ABC: the averaged attention of the interpolating model, for each shape."""
         plain, file = self.experiment.interpolation, self.folder / ATTENTION
         task, found = plain.get_task(), []
         try:
@@ -159,7 +159,7 @@ class Run:
         return found
 
     def model(self, device: str | torch.device = "cpu") -> Transformer:
-        """The trained model, in evaluation mode, on a device or the one of a name, as in `pick_device`."""
+        """The trained model, in evaluation mode, on a device or on the one named as in `pick_device`."""
         model = new_model(self.experiment, self.biases())
         weights = load_file(self.folder / WEIGHTS)
         model.load_state_dict(weights)
@@ -172,7 +172,7 @@ class Run:
         return model.to(pick_device(str(device))).eval()
 
     def predict(self, text: str, device: str = "auto") -> Prediction:
-        """Decode one input in the task's own form greedily, as in `abcnb.predict`."""
+        """Greedily decode one input in the task's own form, as in `abcnb.predict`."""
         e, model = self.experiment, self.model(device)
         task = e.get_task()
         batch = task.batch(task.widened(task.parse(str(text)), e.train_width), e.form)
@@ -181,7 +181,7 @@ class Run:
         return Prediction(decode(source[0]), written, label, str(task.read(written)), str(task.read(label)))
 
     def known_score(self, length: int, samples: int, test_set: str = "random") -> Score | None:
-        """What `evaluate` would return, where it has been measured."""
+        """The stored score that `evaluate` would return; None if there is none."""
         return self._evaluations().get(f"{test_set} {length} {samples}")
 
     def evaluate(
@@ -192,7 +192,7 @@ class Run:
         device: str | torch.device = "cpu",
         fresh: bool = False,
     ) -> Score:
-        """Exact match, as in `abcnb.evaluate`, remembered in the folder; `fresh` measures again what other code did."""
+        """Exact match, as in `abcnb.evaluate`, stored in the folder; `fresh` remeasures what other code did."""
         known = self.known_score(length, samples, test_set)
         content, code = self.metrics["content"], joint(self.code, fingerprint())
         if known and (not fresh or known.code == code or is_current(known.code)):
@@ -209,7 +209,7 @@ class Run:
         return measured
 
     def _evaluations(self) -> dict[str, Score]:
-        """Measured scores by test set, length and samples asked for; none where they are of other weights."""
+        """Measured scores by test set, length and samples asked for; none if they belong to other weights."""
         file = self.folder / EVALUATIONS
         if not file.exists():
             return {}
@@ -226,7 +226,7 @@ class Run:
 
 
 def write_json(file: Path, content: dict) -> None:
-    """Write a file of a run, whole or not at all."""
+    """Write a run's JSON file atomically."""
     write_atomically(file, lambda name: name.write_text(json.dumps(content, indent=1)))
 
 
@@ -237,17 +237,17 @@ def content_hash(folder: Path, experiment: Experiment) -> str:
 
 
 def today() -> str:
-    """The day, as kept with runs and scores."""
+    """Today's date, as stored with runs and scores."""
     return date.today().isoformat()
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a folder holds a run that was trained to its end."""
+    """Whether a folder holds a run whose training is finished."""
     return (folder / METRICS).is_file()
 
 
 def load_run(folder: Path | str, wanted: Experiment | None = None) -> Run:
-    """A finished run; a folder that is missing, unfinished, damaged, not a run or not the wanted one's is refused."""
+    """A finished run; ValueError if it is missing, unfinished, damaged, not a run or not the wanted one."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"expected a finished run in {folder}, but there is no such folder")

@@ -1,7 +1,7 @@
-"""The running of many experiments: order, retries, progress, and results that land in the CSV as they come.
+"""Runs many experiments: order, retries, progress, and results that go into the CSV as they come.
 
-Called again, it repeats nothing finished, and interrupted trainings go on from their last checkpoint. A job that fails
-is tried once more and then listed with its log; the others go on."""
+Called again, it repeats nothing that finished, and interrupted trainings resume from their last checkpoint. A job
+that fails is tried once more, then listed with its log; the others go on."""
 
 import sys
 from collections import Counter
@@ -22,17 +22,17 @@ ATTEMPTS = 2
 
 
 def name_of(e: Experiment) -> str:
-    """How an experiment is called in progress and failures."""
+    """An experiment's name in messages on progress and failures."""
     return f"{e.task} {e.method} seed {e.seed} {settings_of(e)}".strip()
 
 
 def run_all(
     wanted: results.Wanted, runs: Path, csv: Path, engine: Engine, device: str = "auto", fresh: bool = False
 ) -> list[str]:
-    """Fit and evaluate experiments, those first on which others build; returns one line for each that failed twice.
+    """Fit and evaluate experiments, those that others build on first; returns one line for each that failed.
 
-    Scores go into the CSV, validations and lines into files beside it (`results.beside`). `fresh` trains and measures
-    again what other code did. The engine is stopped at the end.
+    Scores go into the CSV, validations and lines into files beside it (`results.beside`). `fresh` retrains and
+    remeasures what other code made. The engine is stopped at the end.
     """
     for e, tests in wanted.items():
         for test_set, length, samples in tests:
@@ -41,7 +41,7 @@ def run_all(
     attempts: Counter[Job] = Counter()
     running, failures, failed = [], [], set()
     try:
-        check_writable(csv.parent)  # what cannot take the results is refused before there are any
+        check_writable(csv.parent)  # fail before there are results if they could not be written
         for file in (csv, *results.beside(csv)):
             results.read(file)
         known = {job: rows for job in jobs if len(rows := job.known()) == len(job.tests)}
@@ -86,7 +86,7 @@ def run_all(
 
 
 def _next(waiting: list[Job], running: list[Job]) -> Job | None:
-    """The first job that would not wait for a model that another job trains now or will train."""
+    """The first job that need not wait for a model that another job is training or will train."""
     in_hand = {job.experiment.digest for job in running}
     in_hand |= {base.digest for job in running if (base := job.experiment.interpolation)}
     to_come = {job.experiment.digest for job in waiting} | in_hand

@@ -1,6 +1,6 @@
 """Settings, `key=value`, that change an experiment; keys have dots for nested configs: `training.steps=200`.
 
-OmegaConf has no tuples and no settings that two models share.
+Not OmegaConf, which has no tuples and no settings that two models share.
 """
 
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ from typing import Any
 from abcnb.study.experiments import LINES, Experiment, from_dict
 from abcnb.study.methods import METHODS, PRESETS, experiment
 
-LABELS = ("task", "method", "preset")  # what settings leave alone
+LABELS = ("task", "method", "preset")  # what settings cannot change
 SHARED = ("seed", "base", "form", "width")  # with the interpolating model
 
 
 def is_shared(key: str, bias: str, adapted: bool) -> bool:
-    """Whether a setting is of the interpolating model too: one that is adapted by LoRA shares all of `model`, and one
-    with lines, by its `bias`, whether only the first layer has them."""
+    """Whether a setting applies to the interpolating model too: if LoRA adapts it, it shares all of `model`; if
+    its `bias` is one of lines, it shares `look_once`."""
     return key in SHARED or (adapted and key.startswith("model.")) or (key == "look_once" and bias in LINES)
 
 
 def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
-    """Apply `key=value` settings; what cannot be is refused.
+    """Apply `key=value` settings; raises ValueError for one that cannot be applied.
 
-    `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. What the models share (`is_shared`)
-    is set for all by the plain key.
+    `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. The plain key of a setting that
+    the models share (`is_shared`) sets it for all of them.
     """
     content = asdict(experiment)
     for setting in settings:
@@ -77,7 +77,7 @@ def _parse(current: Any, text: str, key: str) -> Any:
 
 
 def values(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Every single value of an experiment or config by the key that `--set` takes."""
+    """Every single value of an experiment or config, by its key for `--set`."""
     found = {}
     for part in fields(config):
         value, key = getattr(config, part.name), f"{prefix}{part.name}"
@@ -86,14 +86,14 @@ def values(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def text_of(value: Any) -> str:
-    """A value as a setting has it."""
+    """A value as written in a setting."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def settings_of(wanted: Experiment) -> str:
-    """What differs from the frozen experiment of the same names, as for `--set`; empty where nothing does.
+    """What differs from the frozen experiment of the same names, as for `--set`; empty if nothing does.
 
-    Settings that the interpolating model shares are named once, unless it has another value.
+    Settings shared with the interpolating model are named once, unless its value differs.
     """
     if wanted.method not in METHODS or wanted.preset not in PRESETS:
         return ""

@@ -1,4 +1,4 @@
-"""Where trained things are found: a run in `runs/`, what is committed under `reports/`, and only then training.
+"""Finds trained models and scores in `runs/`, else among those committed under `reports/`, and trains only then.
 
 reports/models/<hash>/  a few committed runs: half-precision weights, lines, averaged attention
 reports/results/        every measured score, and the validations behind them (`results`)
@@ -28,14 +28,14 @@ REPORTS = RUNS.parent / "reports"
 
 
 def find_run(run: Run | str | Path, where: Path | str = RUNS) -> Run:
-    """A run itself, of its folder, or the one of the start of a hash, among `where` and the committed models."""
+    """A run: itself, from its folder, or by the start of its hash, in `where` or among the committed models."""
     if isinstance(run, Run):
         return run
     if os.path.isdir(run) or len(Path(run).parts) != 1:
         return runs.load_run(run)
     places = [place for place in (REPORTS / "models", Path(where)) if place.is_dir()]
     folders = [folder for place in places for folder in place.iterdir() if folder.name.startswith(str(run))]
-    # Of a run in both places the one in `where`, whose weights are not rounded, unless it is unfinished.
+    # If a run is in both places, take the one in `where`, whose weights are not rounded, unless it is unfinished.
     found = {folder.name: folder for folder in sorted(folders, key=is_finished)}
     if len(found) != 1:
         told = f"expected a run's folder, or the start of one's hash in {where} or {REPORTS / 'models'}"
@@ -44,13 +44,13 @@ def find_run(run: Run | str | Path, where: Path | str = RUNS) -> Run:
 
 
 def commit_run(run: Run, models: Path) -> Path:
-    """Copy a run to a folder of committed models, its weights in half precision; returns the committed folder.
+    """Copy a run to a folder of committed models, with weights in half precision; returns the committed folder.
 
-    Its scores stay behind: those of the full weights are in accuracy.csv. A run whose averaged attention is damaged
-    is refused. Where the folder cannot be written, nothing is left of it.
+    Its scores are left out: those of the full weights are in accuracy.csv. Raises ValueError if its averaged
+    attention is damaged. If the folder cannot be written, nothing of it remains.
     """
     if (run.folder / runs.ATTENTION).exists():
-        run.attention()  # refuses a damaged one
+        run.attention()  # raises if it is damaged
     check_writable(models)
     target, temporary = models / run.experiment.digest, models / f".{run.experiment.digest}"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -73,18 +73,18 @@ class Store:
     """Trained models and measured scores, from the cheapest place; results made by other code are reported once."""
 
     runs: Path  # what is trained lands here
-    reports: Path | None  # what is committed; None uses nothing of it and no run of other code
+    reports: Path | None  # what is committed; None means to use nothing committed and no run of other code
     device: str = "auto"
     _said: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def _say(self, codes: set[str]) -> None:
-        """One line, once, on what is of other code than this."""
+        """Say once, in one line, which results come from other code."""
         if line := older(codes - self._said, "stored=False (`python -m abcnb reports --fresh`)"):
             print(line)
         self._said.update(codes)
 
     def _kept(self, experiment: Experiment) -> Path | None:
-        """The folder of a finished run: in `runs`, or else of the committed one, whose weights are rounded."""
+        """The folder of a finished run: in `runs`, else the committed one, whose weights are rounded."""
         places = (self.runs, *([self.reports / "models"] if self.reports else []))
         return next(filter(is_finished, (place / experiment.digest for place in places)), None)
 
@@ -99,7 +99,7 @@ class Store:
         return run
 
     def _stored(self, file: str, experiment: Experiment) -> list[Any]:
-        """Rows of a committed CSV of an experiment; none where a run that is not older counts."""
+        """An experiment's rows in a committed CSV; none if a run in `runs`, no older than they, replaces them."""
         if not self.reports:
             return []
         table = results.read(self.reports / "results" / file)
@@ -130,7 +130,7 @@ class Store:
         return [{name: getattr(row, name) for name in results.LEARNED} for row in rows]
 
     def cost(self, experiment: Experiment) -> dict:
-        """What training it took: parameters (trained ones), steps, seconds."""
+        """What its training took: parameters (only trained ones), steps, seconds."""
         if not (rows := self._stored("accuracy.csv", experiment)):
             metrics = self.run(experiment).metrics
             return {name: metrics[name] for name in ("parameters", "steps", "seconds")}
@@ -138,7 +138,7 @@ class Store:
         return {"parameters": rows[0].parameters, "steps": rows[0].train_steps, "seconds": rows[0].train_seconds}
 
     def scores(self, experiment: Experiment, lengths: Sequence[int], samples: int = 10_000) -> list[Score]:
-        """Exact match by length: of the run in `runs`, else committed for as many samples, else trained now."""
+        """Exact match by length: of the run in `runs`, else committed for as many samples, else measured now."""
         rows, found, run = self._stored("accuracy.csv", experiment), [], None
         known = {row.length: results.score_of(row) for row in rows if row.test_set == "random"}
         for length in lengths:
@@ -160,7 +160,7 @@ class Store:
         """`scores` of many experiments: one row per experiment (its method, or one of `names`) and length.
 
         Its columns: those that tell experiments apart, those of a score, exact_match, low and high (its 95% Wilson
-        interval), in percent, and digit_error_rate. No experiment at all is a ValueError.
+        interval), in percent, and digit_error_rate. Raises ValueError if there are no experiments.
         """
         if not experiments:
             raise ValueError("expected at least one experiment, got none; name a task, a method and a seed")
@@ -176,6 +176,6 @@ class Store:
 
 
 def open_store(runs_dir: str = "", reports_dir: str = "", stored: bool = True, device: str = "auto") -> Store:
-    """A store from text parameters; empty folders are the repository's own."""
+    """A store from parameters as text; an empty folder name means the repository's own folder."""
     pick_device(device)
     return Store(Path(runs_dir or RUNS), Path(reports_dir or REPORTS) if stored else None, device)

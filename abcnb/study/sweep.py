@@ -1,9 +1,9 @@
 """Sweeps: a small TOML file that names many experiments.
 
-results = "development"              # rows go to results/development.csv instead of accuracy.csv, for seeds by which
-                                     # something is still chosen; no published table shows them; or "other-tasks"
+results = "development"              # rows go to results/development.csv, not accuracy.csv: for seeds on which
+                                     # choices are still made, in no published table; or "other-tasks"
 lengths = [6, 10, 15, 20, 60]        # digits; optional, as is what follows
-samples = 10_000                     # of the random test set, a length
+samples = 10_000                     # of the random test set, per length
 hard_samples = 1000                  # of the hard one; 0 leaves it out
 
 [[test]]                             # any number of blocks: a further test set, or further lengths
@@ -17,8 +17,8 @@ methods = ["abs-cpi", "abs"]
 seeds = [0, 1, 2]                    # optional: [0]
 presets = ["laptop"]                 # optional
 overrides = [[], ["model.period=6"]] # optional: variants, each a list of settings as for `fit --set`
-lengths = [60]                       # optional, as are samples, hard_samples and, behind the block, [[grid.test]]: of
-                                     # these experiments, in place of the file's
+lengths = [60]                       # optional, as are samples, hard_samples and, after the block, [[grid.test]]:
+                                     # for these experiments, in place of the file's
 """
 
 import tomllib
@@ -41,19 +41,19 @@ GRID = {"tasks": None, "methods": None, "seeds": [0], "presets": ["laptop"], "ov
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep runs: experiments, each with its evaluations, and the name of the CSV that takes the scores."""
+    """What a sweep runs: experiments, each with its evaluations, and the name of the CSV for the scores."""
 
     wanted: dict[Experiment, tuple[Test, ...]]
     results: str = TABLES
 
 
 def read_sweep(file: Path) -> Sweep:
-    """A sweep from its TOML file; what it may not hold is refused by its name and place."""
+    """A sweep from its TOML file; a ValueError names what the file may not hold, and where it is."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"expected a sweep file, got {file}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # not TOML, no text, a number of thousands of digits, too deep
+    except (ValueError, RecursionError) as error:  # not TOML, not text, a number of thousands of digits, too deep
         raise ValueError(f"expected TOML in {file}, got: {error}") from None
     content = _checked(content, TESTED | {"results": TABLES, "grid": []}, str(file))
     of_all = {name: content[name] for name in TESTED}
@@ -81,7 +81,7 @@ def _tests(block: dict, where: str) -> list[Test]:
 
 
 def _blocks(content: dict, name: str, defaults: dict, where: str) -> Iterator[tuple[dict, str]]:
-    """Tables of a name, `_checked`, each with its place for a message."""
+    """The tables of a name, `_checked`, each with its place for error messages."""
     blocks = content[name]
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise ValueError(f"expected [[{name}]] as tables in {where}, got {blocks!r}")
@@ -98,7 +98,7 @@ def _texts(values: object, least: int = 1) -> bool:
     return isinstance(values, list) and len(values) >= least and all(isinstance(value, str) for value in values)
 
 
-# What the value of a key is, and whether one is that.
+# What a key's value must be, in words and as a check.
 KINDS = {
     "tasks": ("a list of tasks", _texts),
     "methods": ("a list of methods", _texts),
@@ -115,7 +115,7 @@ KINDS = {
 
 
 def _checked(content: dict, defaults: dict, where: str) -> dict:
-    """A table with the defaults of what it leaves out; other keys, and values of another kind, are refused."""
+    """A table with defaults for what it leaves out; ValueError for other keys or values of another kind."""
     if unknown := sorted(set(content) - set(defaults)):
         raise ValueError(f"expected keys among {', '.join(sorted(defaults))} in {where}, got {unknown[0]!r}")
     content = defaults | content

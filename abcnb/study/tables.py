@@ -16,16 +16,16 @@ from abcnb.study.published import LENGTHS, OTHER_MODELS, PUBLISHED, published
 from abcnb.study.results import CORRECT
 from abcnb.tasks.task import get_task
 
-WORST = {"hard": "worst kind of hard cases", "padded": "worst padding"}  # of the test sets that have kinds
+WORST = {"hard": "worst kind of hard cases", "padded": "worst padding"}  # for the test sets that have kinds
 COMPLETE, COMPLETE_AT = 99, 60  # percent exact match, and the digits of the test
-LONGEST = {"nested": 10}  # of a task whose longest test is not the paper's: a depth
+LONGEST = {"nested": 10}  # for a task whose longest test is not the paper's: a depth
 IN_SHORT = (*PUBLISHED, "multiplication", "many-addition", "nested")  # the tasks of the short table
-ONE_LOOK = dict.fromkeys(IN_SHORT[-3:], "look_once=True")  # in it: what can be proved
+ONE_LOOK = dict.fromkeys(IN_SHORT[-3:], "look_once=True")  # settings in it, with which models can be proved
 CLOSE = 1.0  # percentage points between measured and published that still count as the same
 
 
 def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[int]) -> str:
-    """Rows of accuracy.csv: measured here, committed of the same runs, and what was published, as Markdown."""
+    """Rows of accuracy.csv as Markdown: measured here, committed for the same runs, and published."""
     parts, sides = [made_with(here)], {"here": here, "committed": committed}
     for test_set, title in views.TITLES.items():
         shown, rows = here[here["test_set"] == test_set], []
@@ -50,16 +50,16 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def comparison(table: pd.DataFrame, lengths: Sequence[int], test_set: str = "random") -> str:
-    """`beside_published` of a test set as Markdown."""
+    """`beside_published` for one test set, as Markdown."""
     shown = views.beside_published(table[table["test_set"] == test_set], lengths, test_set == "random")
     return markdown(shown.reset_index().replace({"seeds": {1: "one seed"}}))
 
 
 def overview(table: pd.DataFrame, certificates: pd.DataFrame) -> str:
-    """One row for each task and architecture, at the longest of the lengths that all its methods were tested at.
+    """One row for each task and architecture, at the paper's longest test (60 digits), or `LONGEST` for its tasks.
 
-    The best rival is that of all settings that rivals were tried with; of `abc` also hard cases, how many models were
-    proved right at every length, whole or pruned, and what the paper has for its ABC.
+    The best rival is the best over all settings tried. For `abc` there are also hard cases, how many models were
+    proved right at every length, whole or pruned, and the paper's result for its ABC.
     """
     at = table["task"].map(lambda task: LONGEST.get(task, LENGTHS[-1]))
     rivals = table[(table["length"] <= at) & (table["test_set"] == "random")]
@@ -95,7 +95,7 @@ def overview(table: pd.DataFrame, certificates: pd.DataFrame) -> str:
 
 
 def _with_note(text: str, rows: pd.DataFrame) -> str:
-    """A text, and where rows come from other code, that they do."""
+    """A text, with a note if rows come from other code."""
     return " ".join(filter(None, [text, older(set(rows["code"]), "`--fresh`", "these rows")]))
 
 
@@ -105,7 +105,7 @@ def _counted(rows: pd.DataFrame, method: str) -> str:
 
 
 def _best_rival(rivals: pd.DataFrame, length: int) -> str:
-    """The one with the highest mean at a length; where none was tried there, at the longest that was."""
+    """The rival with the highest mean at a length, or at the longest one tried if none was tried there."""
     longest = rivals["length"].max()
     rivals = rivals[rivals["length"] == longest].assign(exact=views.exact_match)
     means = rivals.groupby(["method", "settings"], sort=False)["exact"].mean()
@@ -119,7 +119,7 @@ def _best_rival(rivals: pd.DataFrame, length: int) -> str:
 def long_tables(table: pd.DataFrame) -> str:
     """Everything measured beside what was published, as Markdown, with what a reader needs to trust it.
 
-    Rows of changed settings are left out. Tables that stand beside the paper's have its lengths, the others all.
+    Rows with changed settings are left out. Tables comparable with the paper's have its lengths, the others all.
     """
     table, parts = views.in_order(table[table["settings"] == ""]), []
     for (in_rows, preset), group in table.groupby([_is_in_rows(table), "preset"], sort=False):
@@ -151,10 +151,10 @@ def long_tables(table: pd.DataFrame) -> str:
 
 
 def completeness(table: pd.DataFrame) -> pd.DataFrame:
-    """On how many seeds each method is complete, on each test set, and the worst kind that any seed has.
+    """On how many seeds each method is complete, on each test set, and its worst kind on any seed.
 
     A cell reads `4 of 5 (28.4 to 99.5)`: in parentheses the exact 95% interval of the share of seeds, in percent.
-    Methods that are complete on no seed of a task are left out. Source: paper, Definition 1.1, for what is complete.
+    Methods that are complete on no seed of a task are left out. Source of what is complete: paper, Definition 1.1.
     """
     at, rows = table[table["length"] == table["task"].map(lambda task: LONGEST.get(task, COMPLETE_AT))], []
     at = at.assign(complete=100 * at["correct"] >= COMPLETE * at["samples"])
@@ -176,7 +176,7 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
 def _share_of_seeds(complete: pd.Series) -> str:
     if complete.empty:
         return "not run"
-    from scipy.stats import binomtest  # here, since it takes a while to load
+    from scipy.stats import binomtest  # here, since it is slow to load
 
     interval = binomtest(int(complete.sum()), len(complete)).proportion_ci(method="exact")
     low, high = (f"{100 * bound:.1f}".removesuffix(".0") for bound in interval)
@@ -184,10 +184,10 @@ def _share_of_seeds(complete: pd.Series) -> str:
 
 
 def reproduction(table: pd.DataFrame) -> pd.DataFrame:
-    """Which of the paper's rows come out here: one row per task, its methods sorted by whether they do.
+    """Which of the paper's rows reproduce here: one row per task, its methods grouped by whether they do.
 
-    A row reproduces where the mean over the seeds is within `CLOSE` points of every published number. One that misses
-    some is shown with its widest gap; one within them so far, but not run at every length, counts as not run.
+    A row reproduces if the mean over seeds is within `CLOSE` points of every published number. One that misses any
+    is shown with its widest gap; one that misses none, but was not run at every length, counts as not run.
     """
     random, rows = table[table["test_set"] == "random"].assign(exact=views.exact_match), []
     means = random.groupby(["task", "method", "length"])["exact"].mean()
@@ -215,7 +215,7 @@ def _is_in_rows(table: pd.DataFrame) -> pd.Series:
 
 
 def made_with(group: pd.DataFrame) -> str:
-    """Preset, seeds, samples and hardware of rows of one group, and whether they come from other code; in a line."""
+    """One line with a group's preset, seeds, samples and hardware, and a note if its rows come from other code."""
     beside = "; published numbers in parentheses" if _is_of_the_papers_models(group) else ""
     text = (
         f"Preset `{group['preset'].iloc[0]}`, seeds {ranges(set(group['seed']))}, at most "
@@ -226,7 +226,7 @@ def made_with(group: pd.DataFrame) -> str:
 
 
 def hardware_of(rows: pd.DataFrame) -> str:
-    """On what rows were measured, in words."""
+    """The hardware that rows were measured on, in words."""
     names, thread = rows["hardware"], ", 1 thread(s)"
     alike = names.str.endswith(thread).all()
     told = " or ".join(sorted(set(names.str.removesuffix(thread) if alike else names)))
@@ -234,7 +234,7 @@ def hardware_of(rows: pd.DataFrame) -> str:
 
 
 def ranges(seeds: set[int]) -> str:
-    """Numbers in a line: three or more in a row as `0 to 4`."""
+    """Numbers as text: three or more consecutive ones as `0 to 4`."""
     in_a_row = groupby(enumerate(sorted(seeds)), lambda numbered: numbered[1] - numbered[0])
     runs = [[seed for _, seed in run] for _, run in in_a_row]
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
@@ -244,7 +244,7 @@ TABLE_BEGINS, TABLE_ENDS = "<!-- table: python -m abcnb table -->", "<!-- end of
 
 
 def with_table(text: str, document: Path) -> str:
-    """A document's text with another table between the table's marks."""
+    """A document's text with what is between its table marks replaced; ValueError if there are none."""
     try:
         before = document.read_text(encoding="utf-8")
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Models that differ in their seeds alone, trained as one batched model: small ones fill a GPU only together.
+"""Models that differ only in their seeds, trained as one batched model: small ones fill a GPU only together.
 
-Each has its own weights, batches, optimizer state, validations and checkpoint, and comes out as it does alone, up to
-rounding; with dropout other values are dropped. Those whose batches have equal shapes share a pass.
+Each has its own weights, batches, optimizer state, validations and checkpoint, and turns out as it does alone, up
+to rounding; with dropout, other values are dropped. Models whose batches have the same shape share a pass.
 """
 
 import math
@@ -34,15 +34,15 @@ from abcnb.tasks.training_data import TrainingData, generator_for
 
 
 class Stacked:
-    """Several models whose trained weights are parts of stacked ones, [models, …], and one optimizer of these.
+    """Several models whose trained weights are slices of stacked ones, [models, …], and one optimizer for these.
 
     Attributes:
         weights: the stacked weights by name; a step changes them, and with them the models.
-        optimizers: of each model, with its part of the state, for its checkpoint.
+        optimizers: one per model, with its part of the state, for its checkpoint.
 
     Raises:
-        ValueError: positions that are drawn at random for each batch, which models cannot draw in one pass, or that
-            have a learned bias beside lines, which may be each model's own.
+        ValueError: positions that are drawn at random for each batch, which models cannot do in one pass, or that
+            have a learned bias along with lines, which may differ between models.
     """
 
     def __init__(self, models: list[Transformer], config: TrainingConfig):
@@ -69,7 +69,7 @@ class Stacked:
                 optimizer.state[own] = {n: part if n == "step" else part[number] for n, part in state.items()}
 
     def step(self, batches: list[Batch], step: int) -> torch.Tensor:
-        """One step of each model on its batch, gradients clipped for each; the losses before it, [models]."""
+        """One step of each model on its batch, gradients clipped per model; the losses before it, [models]."""
         alike: dict[Stream, list[int]] = {}
         for number, batch in enumerate(batches):
             alike.setdefault(batch.stream, []).append(number)
@@ -93,7 +93,7 @@ class Stacked:
         """Gradients and losses of some models, each on its batch, all of one shape."""
         first, stream, device = self.models[0], batches[0].stream, batches[0].source.device
         columns, some = first.stream_of(stream).columns(), [self.models[number] for number in numbers]
-        # Those with parameters are made within the pass.
+        # Biases with parameters are made within the pass.
         biases = [[] if model.positions.biased else model.kept_biases(columns, model.gathers) for model in some]
         bf16 = in_bf16(self.config, device)
 
@@ -105,7 +105,7 @@ class Stacked:
         learned = {name: weight[numbers] for name, weight in self.weights.items()}
         sources, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("source", "target"))
         opened = [torch.stack(parts) for parts in zip(*map(tensors_of, biases), strict=True)]
-        with sdpa_kernel(SDPBackend.MATH):  # the one that has a rule for batches of models
+        with sdpa_kernel(SDPBackend.MATH):  # the only one that vmap has a rule for
             return vmap(grad_and_value(loss), randomness="different")(learned, sources, targets, opened)
 
 
@@ -116,7 +116,7 @@ def tensors_of(biases: LayerBiases) -> list[torch.Tensor]:
 
 
 def with_tensors(biases: LayerBiases, tensors: list[torch.Tensor]) -> LayerBiases:
-    """Biases with others in place of their tensors."""
+    """Biases with their tensors replaced, in order."""
     left = iter(tensors)
     return [
         tuple(
@@ -139,7 +139,7 @@ def train_together(
 ) -> list[list[dict]]:
     """Train models in place, each as `training.train` does with its seed, folder and owner; returns their records.
 
-    Their seconds are shares of the time that all took.
+    The seconds of each are its equal share of the total time.
 
     Raises:
         ValueError: as in `training.train`, or checkpoints of different steps.

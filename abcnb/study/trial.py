@@ -1,4 +1,4 @@
-"""A task tried from nothing: interpolate, calibrate, retrain, evaluate, and one sentence on what came of it."""
+"""Tries a task from scratch: interpolate, calibrate, retrain, evaluate, and one sentence on the outcome."""
 
 from itertools import takewhile
 from pathlib import Path
@@ -12,18 +12,18 @@ from abcnb.study.methods import experiment
 from abcnb.study.runs import Run
 from abcnb.study.settings import with_settings
 
-FACTORS = (1, 2, 4, 10)  # lengths of the tests, in training lengths
-LONGER = (1, 2, 4)  # times the steps of all tasks, where a plain model has not learned enough
+FACTORS = (1, 2, 4, 10)  # test lengths, in multiples of the training length
+LONGER = (1, 2, 4)  # multiples of a plain model's usual steps, tried in turn
 ENOUGH = 99.0  # percent exact match
 SAMPLES = 1000
 SHOWN = 5  # lines that τ leaves out
 
 
 def attempt(task: str, preset: str, seed: int, runs: Path, device: str) -> str:
-    """Try a task, or the one in a file (`tasks.own`), with the settings that all tasks have; returns the sentence.
+    """Try a task, or one in a file (`tasks.own`), with the settings common to all tasks; returns the sentence.
 
-    Each part is printed as it is done, and a second time nothing is done anew. Where that fails, the plain model is
-    trained twice as long, since lines grow stronger, and four times if it still does not interpolate.
+    Each part is printed as it is done; a second call redoes nothing. If the new model fails, the plain model is
+    trained twice as long, since lines grow stronger, and four times as long if it still does not interpolate.
     """
     frozen = experiment(task, "abc", preset, seed)
     asked = frozen.get_task()
@@ -69,7 +69,7 @@ def left_out(run: Run) -> str:
 
 
 def verdict(right: list[int], missed: Score | None = None, wrong: torch.Tensor | None = None) -> str:
-    """The sentence on the lengths that are right and the first that is missed, with its wrong samples by step."""
+    """The sentence on which lengths are right and the first that is not, with its wrong samples by step."""
     if missed is None:
         return f"solved: at least {ENOUGH:g}% at lengths {', '.join(map(str, right))}"
     most = wrong.argsort(descending=True, stable=True)[:3]

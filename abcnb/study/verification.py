@@ -1,8 +1,8 @@
-"""Whether the committed rows are still what this code measures: the committed models, evaluated again.
+"""Checks that this code still measures the committed rows, by evaluating the committed models again.
 
-These have their weights in half precision, which tips a few digits of a model that hardly knows them. So a row without
-a wrong digit must come out again exactly, and any other with as many wrong digits up to `TOLERANCE` of all. (Other
-samples would differ by several times that.)"""
+Their weights are in half precision, which flips a few digits that a model is unsure of. So a row without a wrong
+digit must come out exactly the same; in any other, wrong digits may differ by up to `TOLERANCE` of all digits.
+(Other samples would differ by several times that.)"""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ TOLERANCE = 5e-4
 
 
 def verify(reports: Path) -> tuple[int, list[str]]:
-    """Evaluate every committed model with this code, print how many of its rows are the same, and compare.
+    """Evaluate every committed model with this code, compare its rows, and print how many are exactly the same.
 
     Returns how many rows agree, and a line for each that does not.
     """

@@ -11,17 +11,17 @@ from abcnb.tasks.task import TASKS
 
 
 def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of accuracy.csv with exact_match, low and high added: percent, and its 95% Wilson interval."""
+    """Rows of accuracy.csv with exact_match, low and high added: the percentage and its 95% Wilson interval."""
     bounds = [wilson_interval(*pair) for pair in zip(table["correct"], table["samples"], strict=True)]
     low, high = ([100 * pair[side] for pair in bounds] for side in (0, 1))
     return table.assign(exact_match=exact_match, low=low, high=high)
 
 
 def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published: bool = True) -> pd.DataFrame:
-    """Measured beside published: one row per task and method (its index) and settings, one column per length in digits.
+    """Measured beside published: a row per task and method (the index) and settings, a column per length (digits).
 
-    A cell reads `measured (published)`; of several seeds the mean and the worst: `99.99, worst 99.97`. Where a row has
-    several seeds and a cell one, the cell says so. Presets and settings are columns where they differ.
+    A cell reads `measured (published)`, with the mean and the worst of several seeds: `99.99, worst 99.97`. If a
+    row has several seeds and a cell only one, the cell says so. Presets and settings are columns if they differ.
     """
     differ = {"preset": table["preset"].nunique() > 1, "settings": (table["settings"] != "").any()}
     rows, names = [], ["task", "method", *(name for name in differ if differ[name])]
@@ -45,7 +45,7 @@ def exact_match(rows: pd.DataFrame) -> pd.Series:
 
 
 def cell(found: pd.Series, known: float | None, one_of_several: bool = False) -> str:
-    """The mean over seeds, in percent, and the worst one where it differs, beside the published number."""
+    """The mean over seeds, in percent, and the worst one if it differs, beside the published number."""
     if not len(found):
         return "not run"
     text = percent(found.mean())
@@ -57,7 +57,7 @@ def cell(found: pd.Series, known: float | None, one_of_several: bool = False) ->
 
 
 def every_seed(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows at lengths where a method has all its seeds, so that a curve is of the same models throughout."""
+    """The rows at lengths where a method has all its seeds, so that a curve shows the same models throughout."""
     seeds = table.groupby(["task", "method"])["seed"].transform("nunique")
     return table[table.groupby(["task", "method", "length"])["seed"].transform("nunique") == seeds]
 
@@ -66,7 +66,7 @@ def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[in
     """What a choice changes: one row per setting, task and method that it was tried on, or *not run*.
 
     A cell reads `as frozen → as tried` at a length in digits, means over the seeds that have both. The table has rows
-    of one preset and test set, the frozen ones (no settings) among them.
+    of one preset and test set, including the frozen ones (no settings).
     """
     frozen, rows = table[table["settings"] == ""].assign(frozen=exact_match), []
     for point, settings in ((choice.point, settings) for choice in choices for settings in choice.tried):
@@ -84,16 +84,16 @@ def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[in
     return pd.DataFrame(rows, columns=columns, dtype=object).fillna("not run")
 
 
-# Schemes whose cross-attention depends on a distance alone, and what that distance is taken from, by what says so in a
+# Schemes whose cross-attention depends only on a distance, and what that distance is taken from, by its name in a
 # row's settings.
 BY_DISTANCE = ("alibi-cross", "t5", "kerple", "fire", "rpe")
 TOLD = {"left": "columns from the left", "right": "columns from the right", "places": "places"}
 
 
 def by_what_is_told(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of schemes by distance, with a column `told`, those of `TOLD`'s values that occur, in their order.
+    """The rows of schemes by distance, with a column `told`: those values of `TOLD` that occur, in their order.
 
-    Of the settings that a scheme was tried with on a task and with a distance, those trained for most steps count.
+    Of the settings tried for a scheme on a task with a distance, those trained for the most steps count.
     """
     rows = table[table["method"].isin(BY_DISTANCE)]
     distance = rows["settings"].str.extract(r"(?:cross_distance=|bias=alibi-)(\w+)", expand=False).fillna("left")

@@ -1,6 +1,6 @@
 """Why the rule works: each of its choices undone, on the attention of the same plain models.
 
-`python -m abcnb why` retrains a model for each variant and adds its scores to results/why.csv of a folder of reports.
+`python -m abcnb why` retrains a model for each variant and adds its scores to results/why.csv in a reports folder.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ IN_ROWS = (("random", 6, 300), ("random", 60, 50), ("hard", 60, 100))
 
 
 def _shares(sought: Sought, weights: list[torch.Tensor]) -> torch.Tensor:
-    """The share of every candidate, nothing set to zero; one of 0 where there is no candidate."""
+    """The share of every candidate, with nothing set to zero; a single 0 if there are none."""
     if not sought.lines or not sought.steps:
         return torch.zeros(1)
     return sought.shares([torch.cat([of_shape.flatten(), torch.zeros(1)]) for of_shape in weights])
 
 
 def without_zeros(sought: Sought, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
-    """Every line of a head with a share of more than τ: lines that cross a strong one borrow from it."""
+    """Every line of a head with a share of more than τ, so that lines that cross a strong one borrow from it."""
     shares = _shares(sought, weights)
     return [(sought.lines[i], float(shares[i])) for i in shares.argsort(descending=True) if shares[i] > tau]
 
@@ -52,7 +52,7 @@ def above_the_mean(kappa: float) -> Pick:
 
 
 def nearest(sought: Sought, weights: list[torch.Tensor], tau: float) -> list[tuple[Line, float]]:
-    """No calibration: whatever attention says, the lines that move with the step, the nearest strongest."""
+    """No calibration: whatever the attention, all lines that move with the step, ranked by nearness."""
     inside = [cells < of_shape.numel() for cells, of_shape in zip(sought.cells, weights, strict=True)]
     kept = []
     for line, somewhere in zip(sought.lines, torch.cat(inside, 1).any(1), strict=True):
@@ -64,7 +64,7 @@ def nearest(sought: Sought, weights: list[torch.Tensor], tau: float) -> list[tup
 
 
 class OwnToken(LineBias):
-    """Lines; a row of self-attention that none of them reaches sees its own token."""
+    """Lines, but a row of self-attention that none of them reaches sees its own token."""
 
     def open_tokens(self, rows: torch.Tensor, stream: Stream) -> torch.Tensor:
         found = self.on_lines(rows, stream)
@@ -75,7 +75,7 @@ class OwnToken(LineBias):
 
 @dataclass(frozen=True)
 class OpenRow:
-    """Lines; a row that none of them reaches is open, as in Algorithm 1."""
+    """Lines, but a row that none of them reaches is open, as in Algorithm 1."""
 
     bias: LineBias
 
@@ -86,7 +86,7 @@ class OpenRow:
 
 
 def own_heads(attention: list[AveragedAttention], tau: float, heads: int) -> Biases:
-    """Every head of every layer keeps its own lines: several in a head, among which it has to choose."""
+    """Every head of every layer keeps its own lines: if several, it has to choose among them."""
     found, stream, biases = lines_of_heads(attention, tau), attention[0].stream, ([], [])
     for layer in range(len(attention[0].self_attention)):
         own = [f.line._replace(head=f.head) for f in found if f.layer == layer]
@@ -124,7 +124,7 @@ def variants(run: Run) -> dict[str, tuple[Biases, ModelConfig]]:
 def measure(run: Run, csv: Path, only: Collection[str] = ()) -> None:
     """Retrain and test the variants of a run of `abc` that the CSV lacks, each recorded as it comes.
 
-    `only` has names of variants; all where there are none, and a ValueError for one that there is not.
+    `only` names the variants, all of them if empty; raises ValueError for an unknown one.
     """
     e, data, made = run.experiment, run.experiment.data(), variants(run)
     tests = IN_ROWS if e.get_task().in_rows else TESTS

@@ -1,1 +1,1 @@
-"""What is asked and answered, and where its samples come from."""
+"""Tasks: what is asked and answered, and where the samples come from."""

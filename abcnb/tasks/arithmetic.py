@@ -1,4 +1,4 @@
-"""The tasks whose output is one number: sums and products by a digit, and reductions written out digit by digit.
+"""Tasks whose output is one number: sums, products by a digit, and reductions written out digit by digit.
 
 Source: paper, section 2; version 002, section 3.1 (Parity's scratchpad) and appendix C (ListOps).
 """
@@ -15,7 +15,7 @@ from abcnb.tasks.tokens import tokens_of
 
 
 def carrying(base: int, total: Callable[..., torch.Tensor], first: int = 0) -> Machine:
-    """Sums of one place, `total` without the carry into it, that carry 0 or 1 into the next."""
+    """Sums of the digits' `total` and a carry, 0 or 1, at each place; `first` is the carry into the units."""
 
     def step(carry: torch.Tensor, *digits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         whole = total(*digits) + carry
@@ -25,7 +25,7 @@ def carrying(base: int, total: Callable[..., torch.Tensor], first: int = 0) -> M
 
 
 def times_a_digit(base: int) -> Machine:
-    """Multiplication by a digit, which the state holds beside the carry: digit · base + carry."""
+    """Multiplication by a digit; the state holds it and the carry: digit · base + carry."""
 
     def step(state: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         digit, carry = state // base, state % base
@@ -62,7 +62,7 @@ class Successor(Task):
 
 
 class OfTwo(Task):
-    """A task of two operands, padded to one width."""
+    """A task of two operands, padded to the same width unless the second is a digit."""
 
     operands = 2
     forms = ("natural", "aligned")
@@ -119,7 +119,7 @@ class NByOne(OfTwo):
 
 
 class ListOpsSum(Task):
-    """SM: the sum of the arguments modulo the base, written digit by digit from the right, as every reduction here."""
+    """SM: the sum of the arguments modulo the base, written digit by digit from the right, like all reductions."""
 
     name, symbol, answer_length = "listops-sm", "%", 1
 
@@ -136,10 +136,10 @@ class Parity(ListOpsSum):
 
     name, symbol = "parity", ""
     bases = range(2, 3)
-    length_base = 10  # tests are named by decimal digits: 60 of them are 200 bits
+    length_base = 10  # test lengths count decimal digits: 60 of them take 200 bits
 
     def digits_at(self, length: int) -> int:
-        """Bits of the longest number of `length` decimal digits."""
+        """Bits of the largest number of `length` decimal digits."""
         return (10**length - 1).bit_length()
 
 
@@ -171,7 +171,7 @@ class ListOpsMax(Task):
 
 
 class ListOpsMin(Task):
-    """MIN of the arguments. Padding zeros are arguments too: the last running minimum, above them, is always 0."""
+    """MIN of the arguments. Padding zeros count as arguments, so the last running minimum is always 0."""
 
     name, symbol, answer_length = "listops-min", "<", 1
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-FEW_SAMPLES = 50  # up to this many samples, Python integers are faster than tensors
+FEW_SAMPLES = 50  # below this many samples, Python integers are faster than tensors
 Operands = tuple[torch.Tensor, ...]
 
 
@@ -18,8 +18,8 @@ def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
         base: the base of the digits.
 
     Raises:
-        ValueError: a negative number, or one of more than `width` digits (on a GPU, where to ask would make every
-            training step wait, digits modulo base**width instead).
+        ValueError: if a number is negative or has more than `width` digits (on a GPU, where checking would make
+            every training step wait, its digits modulo base**width are returned instead).
     """
     carries = carries_of(sums, base)
     if sums.device.type == "cpu" and carries[:, -1].any():
@@ -30,7 +30,7 @@ def propagate_carries(sums: torch.Tensor, base: int) -> torch.Tensor:
 
 
 def carries_of(sums: torch.Tensor, base: int) -> torch.Tensor:
-    """What each place is handed by the one below it, and what the last one hands on, [batch, width + 1]."""
+    """The carry into each place, and the one out of the last, [batch, width + 1]."""
     if sums.device.type == "cpu" and len(sums) < FEW_SAMPLES:
         rows = [accumulate(row, lambda carry, total: (carry + total) // base, initial=0) for row in sums.tolist()]
         return torch.tensor([list(row) for row in rows], dtype=sums.dtype).reshape(len(sums), sums.shape[1] + 1)
@@ -41,7 +41,7 @@ def carries_of(sums: torch.Tensor, base: int) -> torch.Tensor:
 
 
 def length_of(number: int, base: int) -> int:
-    """Digits of a number in a base; zero has one."""
+    """How many digits a number has in a base; zero has one."""
     length = 1
     while number >= base:
         number //= base
@@ -50,8 +50,8 @@ def length_of(number: int, base: int) -> int:
 
 
 def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
-    """Digits of 64-bit integers: [batch] to [batch, width]."""
-    filled = min(width, length_of(2**62, base))  # what 64 bits can hold; places above it are zero
+    """Digits of integers up to 2^62: [batch] to [batch, width]."""
+    filled = min(width, length_of(2**62, base))  # places that such integers can fill; higher ones are zero
     powers = base ** torch.arange(filled, device=numbers.device)
     digits = torch.div(numbers[:, None], powers, rounding_mode="floor") % base
     return F.pad(digits, (0, width - filled))

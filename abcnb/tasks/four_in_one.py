@@ -1,9 +1,9 @@
 """The paper's four tasks as one: a token of the input says which of them is asked for.
 
-Every input has two operands and one layout, so that one model, and one set of lines, serves all four:
+Every input has two operands in the same layout, so one model and one set of lines serve all four:
 
     $0123+0748&    Addition, answered 1780&, units first
-    $0123*7777&    N×1: its digit stands at every place
+    $0123*7777&    N×1: its digit is repeated at every place
     $0123>0000&    Successor of the first operand
     $1011%0000&    Parity of the first operand's bits, answered bit by bit from the right
 
@@ -28,7 +28,7 @@ SIGNS = {"successor": ">", "addition": "+", "parity": "%", "n-by-1": "*"}
 class FourInOne(OfTwo):
     """Successor, Addition, Parity and N×1 in base 10, told apart by a token.
 
-    Operands are two numbers, the second 0 if the task has only one, and, [batch, 1], the task's number in `parts`.
+    Operands are two numbers (the second 0 if the task has only one) and, [batch, 1], the task's index in `parts`.
     """
 
     name = "four-in-one"
@@ -57,7 +57,7 @@ class FourInOne(OfTwo):
         return self.joined(torch.randint(len(SIGNS), (len(a), 1), generator=generator, device=a.device), a, b)
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
-        """The kinds of each of its tasks."""
+        """Operands of each kind of each of its tasks."""
         share = max(1, samples // len(self.parts))
         cases = {name: test_cases(get_task(name), length, share, test_set) for name in self.parts}
         return {f"{name}, {kind}": self.of(name, found) for name in cases for kind, found in cases[name].items()}

@@ -1,17 +1,17 @@
 """Lists in lists (ListOps with brackets), worked out row by row, innermost list first.
 
-Worked example: in `[%3[>47]2]` the operators are % (sum modulo the base), > (maximum) and < (minimum). Lists are worked
-out in the order in which they close; each is a row of running values, one for every item, and an item that is a list
-stands for its value: `47+` for the inner list, then 3, 3 + 7 = 0, 0 + 2 = 2, so `302+`, and `&`. The answer is the last
-value.
+Worked example: in `[%3[>47]2]` the operators are % (sum modulo the base), > (maximum) and < (minimum). Lists are
+worked out in the order in which they close; each becomes a row of running values, one per item, and an item that
+is a list counts as its value: `47+` for the inner list; then 3, 3 + 7 = 0, 0 + 2 = 2, so `302+`; then `&`. The
+answer is the last value.
 
-Coordinates come from the content: a token is in a list (its row, in the order of closing) and has an index among its
-siblings (its place). The items of a list are wherever they stand, digits in the prompt and values of inner lists in the
-output; so the segment `items` is a table, and the streams of two inputs differ where their brackets do.
+Coordinates follow the content: a token's row is the list that it is in (in the order of closing), its place its
+index among its siblings. The items of a list can be anywhere: digits in the prompt, values of inner lists in the
+output. So the segment `items` is a table, and two inputs have different streams if their brackets differ.
 
 A *shape* lists the tree in the order it is written: the number of items of each list, 0 for each digit. A length is a
-depth: `[>47]` has depth 1. No inputs are held out: tests at depth one, where there are 33,300, and now and then at
-depth two, meet some that were trained on.
+depth: `[>47]` has depth 1. No inputs are held out: some inputs of tests at depth one, where only 33,300
+exist, and a few at depth two were trained on.
 
 Source: paper, version 002, appendix C, for ListOps of one list; lists in lists are this project's.
 """
@@ -30,18 +30,18 @@ from abcnb.tasks.task import Batch, check_not_in_rows, register
 from abcnb.tasks.testsets import seeded_generator
 from abcnb.tasks.tokens import CHARACTERS, DIGITS, EQUALS_ID, IDS, START_ID, decode, encode, on_device, tokens_of
 
-TRAIN_DEPTH = 2  # of the deepest lists that are ever trained on
-FEWEST, MOST = 2, 4  # items of a list
+TRAIN_DEPTH = 2  # depth of the deepest lists that are ever trained on
+FEWEST, MOST = 2, 4  # items in a list
 LISTS = 0.25  # chance that an item is a list where it may be one
-TREES = 20  # of a test set, and of a validation
-DEEPEST = 12  # of a test: a random tree has half as many again on each further level
+TREES = 20  # trees in a test set, and in a validation
+DEEPEST = 12  # depth of the deepest test: on each further level a random tree has half as many lists again
 OPERATORS = "%><"
 
 
 def outline(shape: tuple[int, ...]) -> list[tuple[int, list[int], int]]:
     """The lists of a shape in the order of closing: the token that opens each, its items, and the one that closes it.
 
-    An item is the token of a digit, or −1 − n for the list n of this order. A ValueError for what is no tree.
+    An item is the token of a digit, or −1 − n for list n of this order. Raises ValueError if it is not a tree.
     """
     missing = list(accumulate((items - 1 for items in shape), initial=1))
     if not shape or not shape[0] or missing[-1] or 0 in missing[:-1]:
@@ -64,14 +64,14 @@ def outline(shape: tuple[int, ...]) -> list[tuple[int, list[int], int]]:
 
 
 class NestedLists(RowTask):
-    """Lists in lists, of the operators sum modulo the base, maximum and minimum."""
+    """Lists in lists, with the operators sum modulo the base, maximum and minimum."""
 
     name = "nested"
     test_sets = ("random", "hard")
     syntax = f"a list such as [%3[>47]2] of the operators {' '.join(OPERATORS)}"
     longest = DEEPEST
     train_length = TRAIN_DEPTH
-    stream_vocabulary_size = len(CHARACTERS)  # brackets are the last of them
+    stream_vocabulary_size = len(CHARACTERS)  # brackets come last
     validation_batches = TREES
     row_names = ("values",)
     separators = "+"
@@ -90,10 +90,10 @@ class NestedLists(RowTask):
         return self.drawn(random_shape(depth, generator), batch, generator)
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
-        """Inputs of each kind of a test set, as token ids, at most `samples` over all kinds; each has one shape.
+        """Inputs of each kind, as token ids: at most `samples` in all, at least one per kind; one shape per kind.
 
-        **random**: `TREES` trees of exactly this depth. **hard**: lists of two items of which the first, or the second,
-        is the next list; sums alone in a random tree; the largest digit alone in another.
+        **random**: `TREES` trees of exactly this depth. **hard**: lists of two items, the first or the second of
+        which is the next list; a random tree with sums only; another with the largest digit only.
         """
         generator = seeded_generator(self, length, test_set)
         if test_set == "random":
@@ -109,7 +109,7 @@ class NestedLists(RowTask):
         return {name: distinct(self.drawn(tree, count, generator, kind)) for name, (tree, kind) in drawn.items()}
 
     def shape_of_length(self, length, terms=0):
-        """As many lists in one another, each but the innermost the last item of the one around it."""
+        """`length` nested lists of `MOST` items, each but the outermost the last item of the one around it."""
         return (MOST, *(0,) * (MOST - 1)) * (length - 1) + (MOST, *(0,) * MOST)
 
     def shape_of(self, operands):
@@ -171,7 +171,7 @@ class NestedLists(RowTask):
         """The running values of every list, in the order of closing, each [batch, items]."""
         rows, digits = [], torch.where(ids < 10, ids, ids - IDS["a"] + 10)
         for start, items, _ in outline(self.shape_of((ids,))):
-            operator, values = ids[:, start], []  # without `$` a token is one further left: its operator
+            operator, values = ids[:, start], []  # without `$`, tokens are one further left: this is the operator
             for item in items:
                 value = digits[:, item - 1] if item >= 0 else rows[-1 - item][:, -1]
                 values.append(self._joined(operator, values[-1], value) if values else value)
@@ -183,11 +183,11 @@ class NestedLists(RowTask):
         return torch.where(operator == IDS["%"], (a + b) % self.base, larger)
 
     def label(self, ids: torch.Tensor) -> torch.Tensor:
-        """The value of the whole, [batch, 1]."""
+        """The value of the outermost list, [batch, 1]."""
         return self.rows_of(ids)[-1][:, -1:]
 
     def parse(self, text: str) -> Operands:
-        """An input typed by a person, as token ids of batch 1; a ValueError for what is no list, or another base's."""
+        """Token ids of an input typed by a person, batch 1; raises ValueError if it is not a list in this base."""
         text = text.replace(" ", "")
         innermost, left = rf"\[[{OPERATORS}][{DIGITS[: self.base]}]+\]", text
         while left != (closed := re.sub(innermost, "0", left)):
@@ -200,7 +200,7 @@ class NestedLists(RowTask):
         return "".join(self.split_rows(output)[-1:]).rstrip("+")[-1:]
 
     def drawn(self, shape: tuple[int, ...], batch: int, generator: torch.Generator, kind="random") -> Operands:
-        """Random inputs of a shape, as token ids: of the kinds `sums` and `nines` with one operator or digit alone."""
+        """Random inputs of a shape, as token ids: kind `sums` has sums only, `nines` the largest digit only."""
         device = generator.device
         opens, of_each, closes = zip(*outline(shape), strict=True)
         ids = torch.zeros(batch, closes[-1], dtype=torch.long, device=device)  # one further left, without `$`
@@ -216,7 +216,7 @@ class NestedLists(RowTask):
 
 
 def random_shape(depth: int, generator: torch.Generator) -> tuple[int, ...]:
-    """A tree of exactly this depth: one item of every list leads on, each other may be a list as well."""
+    """A tree of exactly this depth: one item of every list leads deeper, and any other may be a list as well."""
     items = int(integers(FEWEST, MOST + 1, (), generator))
     leads_on = int(integers(0, items, (), generator))
     shape = (items,)

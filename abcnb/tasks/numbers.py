@@ -1,20 +1,20 @@
 """The numbers that models are trained on, and numbers for hard cases.
 
-Training numbers never exceed the paper's 2^20, except `long` ones. A fixed permutation of [0, 2^20] is split 7:1; the
-held-out eighth is never trained on, but for a few of its seven-digit numbers among `long` ones, and supplies validation
-and the test sets of up to six digits. It has no number of one digit (base 10), so the shortest tests are on numbers
-that were trained on.
+Training numbers never exceed the paper's 2^20, except `long` ones. A fixed permutation of [0, 2^20] is split 7:1;
+the held-out eighth is never trained on, except for a few of its seven-digit numbers among `long` ones. It supplies
+validation and the test sets of up to six digits. It has no one-digit number (base 10), so the shortest tests use
+numbers that were trained on.
 
     uniform   drawn evenly from the training numbers (the paper: under 5% have seven digits, 86% have six)
     even      lengths drawn evenly over one to six digits (Parity: 1 to 20 bits), then a number of that length
-    bucketed  as `even`, but all samples of a batch have operands of the same lengths, and are padded to one digit more
-              than the longest of them instead of to the width: inputs of several widths
-    long      as `even`, but over lengths of one to twelve digits: for `lora-long`, no other frozen method has them
+    bucketed  as `even`, but all samples of a batch have operands of the same lengths, padded to one digit more
+              than the longest of them instead of to the width, so that inputs have several widths
+    long      as `even`, but over lengths of one to twelve digits; of the frozen methods only `lora-long` uses them
 
 Source: paper, appendix B; the authors' published code draws lengths evenly, their text does not.
 
-Hard cases are numbers in which what one place hands to the next travels far (`NUMBERS`). Each kind is a function of how
-many numbers, of how many digits, in which base, and a generator; it returns digits units first, [count, length].
+Hard cases are numbers in which what one place hands to the next travels far (`NUMBERS`). Each kind is a function
+of count, length, base and generator, and returns digits, units first, [count, length].
 """
 
 from functools import lru_cache
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LARGEST = 2**20  # no larger number is trained on, except with the `long` training numbers
 SPLIT_SEED = 20  # one split for every run, so that no method trains on another's test numbers
 TRAIN_NUMBERS = ("uniform", "even", "bucketed", "long")
-LONG_FACTOR = 2  # the longest of the `long` numbers has this many times the digits of the longest `even` one
+LONG_FACTOR = 2  # the longest `long` number has this many times the digits of the longest `even` one
 
 
 @lru_cache(maxsize=1)
@@ -42,14 +42,14 @@ def split_numbers() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def numbers_of_length(numbers: torch.Tensor, length: int, base: int) -> torch.Tensor:
-    """Those of sorted numbers that have exactly `length` digits in the base; zero has one digit."""
+    """Those of the sorted `numbers` that have exactly `length` digits in the base; zero has one digit."""
     ends = torch.tensor([0 if length == 1 else base ** (length - 1), base**length], device=numbers.device)
     first, last = torch.searchsorted(numbers, ends).tolist()
     return numbers[first:last]
 
 
 def smallest_width(task: "Task", kind: str) -> int:
-    """Digits that the largest operand and the largest result of training numbers take."""
+    """The digits that the largest operand and the largest result need in training."""
     longest = task.train_length * (LONG_FACTOR if kind == "long" else 1)
     largest = LARGEST if kind == "uniform" else task.base**longest - 1
     if task.operands == 1:
@@ -58,10 +58,10 @@ def smallest_width(task: "Task", kind: str) -> int:
 
 
 class Sampler:
-    """Draws operands of the training or the held-out numbers.
+    """Draws operands from the training or the held-out numbers.
 
-    They are padded to `width` digits, `bucketed` ones to at most as many; of held-out `bucketed` ones the longest are
-    drawn. A ValueError for a kind that is not in `TRAIN_NUMBERS`, or a width too small for the results.
+    They are padded to `width` digits, `bucketed` ones to at most that many; held-out `bucketed` ones all have the
+    greatest length. Raises ValueError for a kind not in `TRAIN_NUMBERS` or a width too small for the results.
     """
 
     def __init__(self, task: "Task", kind: str, width: int, held_out: bool = False, device: str = "cpu"):
@@ -73,7 +73,7 @@ class Sampler:
                 f"expected a width of at least {least} digits for {task.name} on {kind!r} numbers, got {width}"
             )
         self.task, self.kind, self.width, self.held_out = task, kind, width, held_out
-        self.alike = kind == "bucketed"  # all samples of a batch have one length
+        self.alike = kind == "bucketed"  # each operand has one length throughout a batch
         numbers = split_numbers()[held_out]
         numbers = numbers[int(torch.searchsorted(numbers, task.minimum)) :]
         lengths = () if kind == "uniform" else range(1, task.train_length + 1)
@@ -83,7 +83,7 @@ class Sampler:
         self.numbers = numbers[: sum(counts)].to(device)
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
-        """`batch` operands as digits, units first, each [batch, digits], with at most `width` digits."""
+        """Operands of `batch` samples as digits, units first, each [batch, digits], of at most `width` digits."""
         drawn = self.task.operands - self.task.second_is_digit
         numbers = [self._numbers(batch, generator) for _ in range(drawn)]
         width = self.width

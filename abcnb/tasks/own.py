@@ -1,8 +1,8 @@
-"""Tasks in files of one's own: `my_task.py:Double`, or `my_task.py` where the file has one.
+"""Tasks in files of your own: `my_task.py:Double`, or `my_task.py` if the file has only one.
 
-Such a file is Python, and is run like any other module; nothing is fetched. The full name of its task has the file's
-path and a hash of its text, `/home/me/my_task.py:Double@1f0c9e3b2a44`, and of the modules beside it that it imports, so
-a file that was changed is told from the one that a model was trained with.
+Such a file is Python, and is run like any other module; nothing is fetched. The full name of its task,
+`/home/me/my_task.py:Double@1f0c9e3b2a44`, has the file's path and a hash of its text and of the modules beside it
+that it imports, which tells a changed file from the one that a model was trained with.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ NAME = re.compile(r"(?P<file>.+?\.py)(:(?P<wanted>\w+))?(@(?P<known>\w+))?")
 
 
 def is_in_a_file(name: str) -> bool:
-    """Whether a task's name is that of a file."""
+    """Whether a task's name refers to a file."""
     return ENDING in name
 
 
 def _beside(file: Path) -> dict[str, Path]:
     """The modules in a file's folder that it imports, and those that they import."""
     finder = ModuleFinder([str(file.parent)], excludes=["abcnb"])
-    with suppress(SyntaxError):  # said when it is run
+    with suppress(SyntaxError):  # reported when it is run
         finder.run_script(str(file))
     return {
         name: Path(m.__file__) for name, m in sorted(finder.modules.items()) if m.__file__ and name != "__main__"
@@ -36,7 +36,7 @@ def _beside(file: Path) -> dict[str, Path]:
 
 @lru_cache(maxsize=64)
 def _run(file: Path, digest: str, beside: tuple[str, ...]) -> ModuleType:
-    for name in beside:  # as it was when another version of the file was run
+    for name in beside:  # left over from running another version of the file
         sys.modules.pop(name, None)
     spec = spec_from_file_location(f"{file.stem}_{digest}", file)
     module = module_from_spec(spec)
@@ -51,9 +51,9 @@ def _run(file: Path, digest: str, beside: tuple[str, ...]) -> ModuleType:
 
 
 def in_file(name: str, kind: type) -> tuple[str, type]:
-    """The full name of a task in a file, and its class, which is derived from `kind`.
+    """The full name of a task in a file, and its class, a subclass of `kind`.
 
-    A ValueError for no such file, one that does not run or has changed, and no class, or several where none is named.
+    Raises ValueError if the file is missing, does not run or has changed, or if its class is missing or ambiguous.
     """
     if not (parts := NAME.fullmatch(name)):
         raise ValueError(f"expected a task file, such as my_task.py:Double, got {name!r}")

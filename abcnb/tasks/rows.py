@@ -9,31 +9,31 @@ the model writes a row of products, 123 × 5 = 615 as `5160+`, and a row of runn
 answer, 101, is the last row.
 
 Digits are held units first, shape [batch, width], as for every task. Operands of a product keep their own lengths, and
-a row of a × b has one digit more than a. Terms are padded to what their sum takes.
+a row of a × b has one digit more than a. Terms are padded to what their sum may need.
 
-Numbers have at most six digits and sums at most six terms, and only the seven eighths of the numbers that every task
-trains on (`numbers.split_numbers`) are used.
+In training, numbers have at most six digits and sums at most six terms, and all numbers come from the seven
+eighths that every task trains on (`numbers.split_numbers`).
 
-    even      half of the operands have all digits of the shape, of the others each number of digits is equally likely;
-              three in ten are made of digits that are 0, b − 1 or any, for the base b
-    repeated  `even`, but in half of the samples all operands are made of the same two digits, where that gives a
-              number of training: equal digits above one another are rare otherwise
+    even      half of the operands have all digits of the shape, the others any number of digits, each equally
+              likely; three in ten are made of digits that are 0, b − 1 or any, for the base b
+    repeated  as `even`, but in half of the samples all operands are made of the same two digits, where that gives
+              a training number: otherwise equal digits are rarely above one another
 
-In the test sets the length L of a product's test is the digits of both operands, that of a sum its terms and their
-digits. Each kind has one shape, and `samples` are divided among kinds. Lists in lists have their own (`nested`).
+In the test sets, length L means factors of L digits, or L terms of L digits. Each kind has one shape, and
+`samples` are divided among kinds. Lists in lists have their own test sets (`nested`).
 
 **random**: operands of exactly L digits, the leading one not zero; up to six digits they are held-out numbers.
 
-**hard**: operands of the kinds that single numbers have (`testsets`), and
+**hard**: the kinds for single numbers (`testsets`), and
 
-    leading zeros    any number of digits from 1 to L, behind zeros up to L
+    leading zeros    any number of digits from 1 to L, with zeros in front up to L
     powers           10…0 × 99…9 and 99…9 × 10…0 (products)
-    large digits     digits of b − 2 and b − 1, so that carries are as large as they get (sums)
+    large digits     digits b − 2 and b − 1, so that carries are as large as possible (sums)
 
 **unequal**: ten shapes drawn evenly, fewer where they coincide: factors of 1 to L digits, or 2 to L + 1 terms of 1 to
 L digits; numbers as for `random`.
 
-Held-out numbers of one digit do not exist, so numbers that short are drawn from all. Long numbers are not compared with
+No held-out number has one digit, so numbers that short are drawn from all. Long numbers are not compared with
 training numbers, which have at most six digits.
 """
 
@@ -53,8 +53,8 @@ from abcnb.tasks.tokens import END_ID, tokens_of
 
 TRAIN_LENGTH = 6  # digits of the longest operand, and the most terms, that are ever trained on
 FULL = 0.5  # share of operands that have all digits of the shape
-# Share of operands whose digits are 0, b − 1 or any, a third each, where that gives a number of training: with random
-# digits alone a step that has to tell a carry from the digit next to it is rare (0 + no carry, or b − 1 + a carry).
+# Share of operands whose digits are 0, b − 1 or any, a third each, where that gives a training number: with random
+# digits only, steps that must tell a carry from the digit next to it are rare (0 + no carry, or b − 1 + a carry).
 EXTREME = 0.3
 REPEATED = 0.5  # share of the `repeated` samples that are made of two digits
 ROW_NUMBERS = ("even", "repeated")
@@ -74,7 +74,7 @@ class RowTask(Task):
     numbers = "even"
     for_plain: dict = {}
     test_sets = ("random", "hard", "unequal")
-    hard_kind: str  # of hard cases, beside those of all
+    hard_kind: str  # its own kind of hard cases, besides those of all
     row_names: tuple[str, ...]  # the rows of a round, in order
     separators: str  # the character that ends each of them
 
@@ -99,7 +99,7 @@ class RowTask(Task):
         return (second,) * first if self.has_terms else (first, second)
 
     def sizes(self, width: int, terms: int = 0) -> list[tuple[int, ...]]:
-        """`size` of every input up to the largest one of a training."""
+        """The `size` of every input up to the largest one in training."""
         digits, terms = range(1, width + 1), range(2, (terms or width) + 1)
         return [self.size(m, n) for n in digits for m in terms] if self.has_terms else [*product(digits, digits)]
 
@@ -127,7 +127,7 @@ class RowTask(Task):
         found = {}
         for _ in range(TEST_SHAPES):
             first, second = (int(n) for n in torch.randint(1, length + 1, (2,), generator=generator))
-            first += self.has_terms  # there are two at least
+            first += self.has_terms  # there are at least two
             operands = _of_digits(self, max(1, samples // TEST_SHAPES), self.size(first, second), generator)
             found.setdefault(f"{first} × {second}", operands)
         return found
@@ -160,7 +160,7 @@ class RowTask(Task):
         return operands
 
     def widened(self, operands: Operands, width: int) -> Operands:
-        """The operands as they are: their shape is the input's own."""
+        """The operands unchanged: an input keeps its own shape."""
         return operands
 
     def split_rows(self, output: str) -> list[str]:
@@ -170,10 +170,10 @@ class RowTask(Task):
 
 
 class RowSampler:
-    """Draws operands of shapes up to a width: of a sum, up to `terms` terms, where 0 is as many as `width`.
+    """Draws operands of shapes up to `width` digits and, for a sum, up to `terms` terms (0: as many as `width`).
 
-    Held-out operands have the largest shape alone, and so have all where `shapes` is `largest` and not `all`. `numbers`
-    is one of `ROW_NUMBERS`. A ValueError for what is never trained on.
+    Held-out operands have the largest shape only, as do all operands if `shapes` is `largest` instead of `all`.
+    `numbers` is one of `ROW_NUMBERS`. Raises ValueError for anything that is never trained on.
     """
 
     def __init__(self, task, width, held_out=False, device="cpu", numbers="even", terms=0, shapes="all"):
@@ -192,7 +192,7 @@ class RowSampler:
         self.sizes = sizes[-1:] if held_out or shapes == "largest" else sizes
         pool, trained = split_numbers()[held_out], split_numbers()[0]
         groups = [numbers_of_length(pool, n + 1, task.base) for n in range(width)]
-        # None of the shortest numbers are held out: those of training stand in for them.
+        # None of the shortest numbers are held out, so training numbers stand in for them.
         groups = [g if len(g) else numbers_of_length(trained, n + 1, task.base) for n, g in enumerate(groups)]
         self.numbers = torch.cat(groups).to(device)
         self.known = torch.zeros(LARGEST + 1, dtype=torch.bool, device=device)
@@ -201,7 +201,7 @@ class RowSampler:
         self.starts = self.counts.cumsum(0) - self.counts
 
     def draw(self, batch: int, generator: torch.Generator) -> Operands:
-        """`batch` operands of one shape as digits, units first, each [batch, digits]."""
+        """Operands of `batch` samples of one shape as digits, units first, each [batch, digits]."""
         # On a GPU this waits for the device once a step: the shape decides the sizes of all tensors.
         chosen = torch.randint(len(self.sizes), (), generator=generator, device=self.device)
         alphabet = self._alphabet(batch, generator) if self.kind == "repeated" else None
@@ -209,13 +209,13 @@ class RowSampler:
         return self.task.shaped(tuple(operands))
 
     def _alphabet(self, batch: int, generator: torch.Generator) -> torch.Tensor:
-        """The two digits that a sample is made of, [batch, 2]; −1 for a sample that is made of any."""
+        """The two digits that a sample is made of, [batch, 2]; −1 for a sample that may have any."""
         some = torch.rand(batch, 1, generator=generator, device=self.device) < REPEATED
         pair = torch.randint(self.task.base, (batch, 2), generator=generator, device=self.device)
         return torch.where(some, pair, -1)
 
     def _digits(self, batch: int, digits: int, generator: torch.Generator, alphabet) -> torch.Tensor:
-        """Digits of numbers of up to so many, made of an `_alphabet` if there is one."""
+        """Digits of numbers of up to `digits` digits, made of an `_alphabet` if there is one."""
         base, device = self.task.base, self.device
         draws = torch.rand(4, batch, generator=generator, device=device, dtype=torch.float64)
         length = torch.where(draws[0] < FULL, digits - 1, (draws[1] * digits).long())
@@ -235,12 +235,12 @@ class RowSampler:
 
 
 def _of_digits(task: RowTask, count: int, size: tuple[int, ...], generator: torch.Generator) -> Operands:
-    """Distinct samples of numbers of exactly so many digits."""
+    """Distinct samples whose operands have exactly `size` digits."""
     return distinct(task.shaped(tuple(_numbers(task, count, digits, generator) for digits in size)))
 
 
 def _numbers(task: RowTask, count: int, digits: int, generator: torch.Generator) -> torch.Tensor:
-    """[count, digits] digits of numbers with exactly so many, held-out ones where training has met such numbers."""
+    """Numbers of exactly `digits` digits, [count, digits]: held-out ones where training has numbers that short."""
     if digits < length_of(LARGEST, task.base):
         pool = numbers_of_length(split_numbers()[1], digits, task.base)
         if len(pool):
@@ -281,8 +281,8 @@ class Multiplication(RowTask):
     first_layer_apart = True
     row_names = ("products", "sums")
     separators = "+*"
-    # A digit of a product needs the multiplier's digit and, for the carry, the multiplicand's place before as well;
-    # a digit of a sum the row of products and the sum before, which stands one place higher.
+    # A product's digit needs the multiplier's digit, the multiplicand's and, for the carry, the one before that; a
+    # sum's digit needs the row of products, and the sum before it, one place higher.
     lines_by_hand = {
         "products": (("a", (0,)), ("a", (-1,)), ("b", (0,))),
         "sums": (("products", (0, 0)), ("products", (0, -1)), ("sums", (-1, 1)), ("sums", (-1, 0))),
@@ -312,7 +312,7 @@ class Multiplication(RowTask):
         n, m = a.shape[1], b.shape[1]
         products = propagate_carries(F.pad(a, (0, 1)).repeat_interleave(m, 0) * b.reshape(-1, 1), self.base)
         products = products.view(-1, m, n + 1)
-        # The running sum of row j is what the sum of products 0 to j, each shifted by its row, has from place j on.
+        # Running sum j is the sum of products 0 to j, each shifted by its row, from place j on.
         shifted = F.pad(products, (0, m)).flatten(1)[:, : m * (n + m)].view(-1, m, n + m)
         partial = propagate_carries(shifted.cumsum(1).flatten(0, 1), self.base).view(-1, m, n + m)
         index = torch.arange(n + 1, device=a.device) + torch.arange(m, device=a.device)[:, None]
@@ -329,7 +329,7 @@ class Multiplication(RowTask):
 
 
 class ManyAddition(RowTask):
-    """The sum of any number of terms: a row of running sums for each."""
+    """The sum of any number of terms: for each, a row with the running sum."""
 
     name = "many-addition"
     operands = shortest = 2
@@ -345,7 +345,7 @@ class ManyAddition(RowTask):
     lines_by_hand = {"sums": (("terms", (0, 0)), ("terms", (0, -1)), ("sums", (-1, 0)), ("sums", (-1, -1)))}
 
     def width_of(self, terms: int, digits: int) -> int:
-        """Digits that terms of so many digits are padded to: what their sum takes."""
+        """The digits that terms of `digits` digits are padded to: enough for their sum."""
         return digits + length_of(terms, self.base)
 
     def shape_of_length(self, length, terms=0):

@@ -1,9 +1,9 @@
 """Tasks on strings of symbols: a string in, one or a few strings out.
 
-A string keeps its own length and is not padded. Like the digits of a number it is held from its end, last symbol first,
-so the line `a[place]` leads to the symbol that stands as far from the end as the one that is written stands from the
-start, and `a[first-place]` to the one that stands as far from the start. `answer` is spared that: it gets and returns
-strings as they are read.
+A string keeps its own length and is not padded. Like the digits of a number, it is held last symbol first, so the
+line `a[place]` leads to the symbol that is as far from the end as the one being written is from the start, and
+`a[first-place]` to the one that is as far from the start. `answer` is spared that: it takes and returns strings in
+reading order.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LONGEST = 12  # symbols of the longest strings that are trained on
 
 
 def integers(low: int, high: int, size: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """Random whole numbers from `low` to `high` − 1, where the generator is."""
+    """Random integers from `low` to `high` − 1, on the generator's device."""
     return torch.randint(low, high, size, generator=generator, device=generator.device)
 
 
@@ -31,27 +31,27 @@ class OfStrings(Task):
     test_sets = ("random",)
     lines_by_hand: dict = {}
     syntax = "STRING"
-    symbols = 2  # of inputs
-    codes = 0  # digits of outputs, where there are more of them than symbols; at most 16
-    drawn_from = 0  # symbols that random strings have, where that is not all
+    symbols = 2  # in inputs
+    codes = 0  # digits in outputs, if more than the symbols; at most 16
+    drawn_from = 0  # how many of the symbols random strings have; 0 is all
     train_length = LONGEST
 
     @property
     def bases(self) -> range:
-        """The number of its digits alone."""
+        """Only the number of its digits."""
         digits = max(self.codes, self.symbols)
         return range(digits, digits + 1)
 
     def drawn(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
-        """`count` strings, [count, length], for `digits_at` a length: each symbol as likely as any other."""
+        """`count` random strings, [count, digits_at(length)]; by default every symbol is equally likely."""
         return integers(0, self.drawn_from or self.symbols, (count, self.digits_at(length)), generator)
 
     def tested(self, count: int, length: int, generator: torch.Generator) -> torch.Tensor:
-        """`count` strings of a test; drawn as those of a training where nothing else is said."""
+        """`count` strings of a test; by default they are drawn as in training."""
         return self.drawn(count, length, generator)
 
     def of_size(self, length: int, batch: int, generator: torch.Generator) -> Operands:
-        """Strings of a training, as operands."""
+        """`batch` training strings, as operands."""
         return (self.drawn(batch, length, generator).flip(1),)
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
@@ -70,9 +70,9 @@ class OfStrings(Task):
 
 
 class SizeSampler:
-    """Draws inputs of which all of a batch have one size, each size equally likely; of held-out ones, the last.
+    """Draws batches of inputs of one size, each size equally likely; held-out batches always have the last size.
 
-    Nothing is held out: of the few short inputs some are trained on, and tests are longer.
+    Nothing is really held out: some of the few short inputs are trained on, and tests are longer.
     """
 
     def __init__(self, task: Task, sizes: Sequence, held_out: bool):
@@ -95,18 +95,18 @@ class StringTask(OfStrings):
 
     spare = 0
     answers_in_places = False
-    output_length = 0  # of an output that is one string; 0 is that of the input
+    output_length = 0  # of an output of one string; 0 is as long as the input
 
     def answer(self, string: torch.Tensor) -> torch.Tensor:
-        """The output, [batch, symbols of it], for strings [batch, length], both as they are read."""
+        """The output, [batch, output symbols], for strings [batch, length], both in reading order."""
         raise TypeError(f"the task {self.name!r} does not define answer()")
 
     def outputs(self, length: int) -> dict[str, int]:
-        """The strings of the output and their lengths, for an input of a length."""
+        """The strings of the output, by name, and their lengths, for an input of `length` symbols."""
         return {"digits": self.output_length or length}
 
     def segments(self, length: int) -> dict[str, int]:
-        """The strings that an input of a length is made of, and theirs."""
+        """The strings that an input of `length` symbols is made of, by name, and their lengths."""
         return {"a": length}
 
     def label(self, a: torch.Tensor) -> torch.Tensor:

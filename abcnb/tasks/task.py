@@ -35,7 +35,7 @@ class Batch:
 
     @property
     def decoder_input(self) -> torch.Tensor:
-        """[batch, rows], the target shifted right behind the start token."""
+        """[batch, rows], the target shifted right, after the start token."""
         return F.pad(self.target[:, :-1], (1, 0), value=START_ID)
 
 
@@ -43,14 +43,14 @@ Step = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
 class Machine(NamedTuple):
-    """A task at one place, from the units on: it reads a digit of each operand, writes one and hands a state on.
+    """A task place by place, from the units on: it reads a digit of each operand, writes one, passes a state on.
 
-    The state is a carry, a running parity. This defines a task at every length, where `label` does so at one.
+    The state may be a carry or a running parity. This defines a task at every length at once, `label` at one.
     """
 
-    states: int  # how many there are, counted from 0
-    starts: tuple[int, ...]  # those before the units
-    ends: tuple[int, ...]  # those after the last place; others do not fit into the operands' width
+    states: int  # how many states there are, numbered from 0
+    starts: tuple[int, ...]  # the states before the units
+    ends: tuple[int, ...]  # the states allowed after the last place; in others the result exceeds the width
     step: Step  # (state, digit of each operand) to (digit written, next state), on tensors of any shape
     shown: Callable[[torch.Tensor], torch.Tensor] | None = None  # the one-digit second operand that a state holds
 
@@ -59,30 +59,30 @@ class Task:
     """One arithmetic task in one base.
 
     A new task is a subclass with a `name` and a `label`, plus one `register` line. Results have at most one digit
-    more than the operands, which are padded by one; strings are not (`strings`). A task of two operands starts from
-    `Addition` or `NByOne` and sets `symbol`, one of `tokens.SYMBOLS`. What a subclass may set, and what it means, is
-    listed where this class begins.
+    more than the operands, which are padded by one; strings are not padded (`strings`). A task of two operands
+    derives from `Addition` or `NByOne` and sets `symbol`, one of `tokens.SYMBOLS`. The attributes that a subclass
+    may set are listed first.
     """
 
     name: str  # in code and on the command line
     operands = 1  # or 2
-    has_terms = False  # it has any number of operands, `operands` at least
-    forms = ("natural",)  # that its source can be written in; the first is its natural one
+    has_terms = False  # whether it takes any number of operands, at least `operands`
+    forms = ("natural",)  # that its source can be written in, the natural one first
     symbol = ""  # the operator's character, if it has one
     second_is_digit = False  # the second operand is a single digit, however long the first is
     minimum = 0  # the smallest number drawn
     spare = 1  # zeros that operands have beyond the longest number's digits, in training and in tests
-    answer_length = 0  # output tokens at its end that are the answer; 0: all are its digits, units first
-    answers_in_places = True  # one digit for each place of a padded operand, as an output in one stream has
-    in_rows = False  # the output is in rows (`rows`)
-    shortest = 1  # the shortest test that it has, and string that it is trained on
-    longest = 0  # the longest test that it has; 0 is no limit
-    test_sets = tuple(TEST_SETS)  # those that it has
-    validation_batches = 1  # of one validation: one input of a shape may be much easier than others
-    numbers = "bucketed"  # the training numbers where none are asked for: inputs of several sizes
-    for_plain: dict = {"numbers": "even"}  # what its plain model has instead, as arguments of `TrainingData`
-    # In the first layer of its plain model every token sees itself alone, which leaves it to the last layer to show
-    # which tokens a step needs.
+    answer_length = 0  # tokens at the end of the output that are the answer; 0: all are its digits, units first
+    answers_in_places = True  # one digit for each place of a padded operand, as decoder-only models need
+    in_rows = False  # whether the output is in rows (`rows`)
+    shortest = 1  # length of the shortest test, and of the shortest training string
+    longest = 0  # length of the longest test; 0 is no limit
+    test_sets = tuple(TEST_SETS)  # the test sets that it has
+    validation_batches = 1  # in one validation: inputs of one shape may be much easier than those of another
+    numbers = "bucketed"  # training numbers by default: inputs of several sizes
+    for_plain: dict = {"numbers": "even"}  # what its plain model gets instead, as arguments of `TrainingData`
+    # Whether every token sees only itself in the first layer of its plain model, which leaves it to the last layer
+    # to show which tokens a step needs.
     first_layer_apart = False
     bases = range(2, 17)
     length_base = 0  # the base in which a test's length counts digits, if not the task's own
@@ -102,9 +102,9 @@ class Task:
 
     @property
     def lines_by_hand(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
-        """ABS: for each kind of step the segments that it has to look at, each with its offsets.
+        """ABS: for each kind of step, the segments that it has to look at, each with its offsets.
 
-        Here the place that it writes and the one before, in every operand, its own input and the one before: a carry.
+        Here, what a carry needs: the place written and the one before in every operand, and the last two inputs.
         """
         numbers = "ab"[: self.operands - self.second_is_digit]
         lines = [(name, (offset,)) for name in numbers for offset in (0, -1)] + [("b", ())] * self.second_is_digit
@@ -121,16 +121,16 @@ class Task:
 
     @property
     def machine(self) -> Machine:
-        """The task place by place, at every length; a ValueError where its output is not made so."""
+        """The task place by place, at every length; raises ValueError if its output is not made that way."""
         raise ValueError(f"expected a task whose output is made place by place, by a machine, got {self.name!r}")
 
     def digits_at(self, length: int) -> int:
-        """Digits, in the task's own base, of the longest number of `length` digits in `length_base`."""
+        """Digits, in the task's own base, of the largest number of `length` digits in `length_base`."""
         return length
 
     @property
     def longest_trained(self) -> int:
-        """The longest training length in the measure of tests: decimal digits for Parity, too."""
+        """The longest training length, measured as test lengths are: even for Parity, in decimal digits."""
         return max(n for n in range(1, 1 + self.train_length) if self.digits_at(n) <= self.train_length)
 
     def width_at(self, length: int) -> int:
@@ -142,20 +142,20 @@ class Task:
         return self.width_at(length) + 1
 
     def cases(self, test_set: str, length: int, samples: int) -> dict[str, Operands]:
-        """Operands of each kind of a test set, as digits, units first; so many samples in all, but one of each kind."""
+        """Operands of each kind of a test set, as digits, units first: at most `samples`, at least one a kind."""
         return TEST_SETS[test_set](self, length, samples)
 
     def training_width(self, numbers: str) -> int:
-        """The width that training takes where none is asked for: room for every operand and result."""
+        """The default training width, with room for every operand and result."""
         return max(self.train_length + self.spare, smallest_width(self, numbers))
 
     def sampler(self, numbers: str, width: int, held_out: bool, device, terms: int = 0, shapes="all") -> Sampler:
-        """What draws operands for training, or for validation; a ValueError for what the task does not have."""
+        """The sampler for training or validation; raises ValueError for anything that the task does not have."""
         check_not_in_rows(terms, shapes)
         return Sampler(self, numbers, width, held_out, device)
 
     def completed(self, operands: Operands, generator: torch.Generator) -> Operands:
-        """A training sample from its numbers, with what is not drawn from the training numbers."""
+        """Training samples: the numbers drawn, and whatever is not drawn from the training numbers."""
         if not self.second_is_digit:
             return operands
         a = operands[0]
@@ -202,7 +202,7 @@ class Task:
         return tokens_of("$" + self.symbol, a.flip(1), "&")
 
     def check_architecture(self, architecture: str) -> None:
-        """Refuse, with a ValueError, an architecture that cannot learn the task."""
+        """Raise ValueError if the architecture cannot learn the task."""
         if self.in_rows and architecture != "decoder-only":
             raise ValueError(
                 f"expected a decoder-only model for {self.name}, whose output is in rows, got {architecture}"
@@ -218,7 +218,7 @@ class Task:
         return Batch(self.source(operands, form), target, self.stream_of(operands, form))
 
     def parse(self, text: str) -> Operands:
-        """Operands typed by a person, as digits of batch 1, `shaped`; a ValueError for what is no input."""
+        """Operands typed by a person, as digits of batch 1, `shaped`; raises ValueError if they are not valid."""
         texts, alphabet = self._split(text.replace(" ", "").lower()), DIGITS[: self.base]
         for operand in texts:
             wrong = sorted(set(operand) - set(alphabet))
@@ -232,7 +232,7 @@ class Task:
         return self.shaped(tuple(torch.tensor([[alphabet.index(c) for c in reversed(part)]]) for part in texts))
 
     def shaped(self, operands: Operands) -> Operands:
-        """Operands that have their own digits, padded to what a sample of the task has."""
+        """Operands of their own lengths, padded as in a sample of the task."""
         return self.widened(operands, max(operand.shape[1] for operand in operands) + self.spare)
 
     def widened(self, operands: Operands, width: int) -> Operands:
@@ -264,17 +264,17 @@ class Task:
 
 
 def check_not_in_rows(terms: int, shapes: str) -> None:
-    """Refuse, with a ValueError, what only products and sums in rows have."""
+    """Raise ValueError for terms or shapes, which only products and sums in rows have."""
     if (terms, shapes) != (0, "all"):
         raise ValueError(f"terms and shapes are for products and sums in rows, got {terms} and {shapes!r}")
 
 
 TASKS: dict[str, type[Task]] = {}
-FURTHER: dict[str, type[Task]] = {}  # tasks that no method was chosen on; they have `vanilla` and `abc` alone
+FURTHER: dict[str, type[Task]] = {}  # tasks that no method was chosen on; they have only `vanilla` and `abc`
 
 
 def register(task: type[Task], among: dict[str, type[Task]] = TASKS) -> type[Task]:
-    """Make a task known by its name; a ValueError where it has none, or an operator that is no token."""
+    """Make a task known by its name; raises ValueError if it has none, or a symbol that is not in `SYMBOLS`."""
     among[_checked(task).name] = task
     return task
 
@@ -296,14 +296,14 @@ def _instance(kind: type[Task], base: int | None) -> Task:
 
 
 def full_name(name: str) -> str:
-    """The name by which a run knows a task: as given, or that of a task in a file with its hash (`own`)."""
+    """The name by which a run knows a task: as given or, for a task in a file, with its path and hash (`own`)."""
     return in_file(name, Task)[0] if is_in_a_file(name) else name
 
 
 def get_task(name: str, base: int | None = None) -> Task:
     """The task of that name, or in that file (`own`); one instance per task and base.
 
-    A ValueError for an unknown name, a file that has no such task, and a base that the task does not have.
+    Raises ValueError if the name is unknown, the file has no such task, or the task does not have the base.
     """
     known = TASKS | FURTHER
     if name in known:

@@ -1,8 +1,8 @@
 """The test sets: random digits, hard cases, operands of unequal length, and more padding than in training.
 
-Each is a dict of kinds, and a kind has samples of one width; they are seeded by task and length, so that every method
-meets the same. Unless stated otherwise an operand has exactly `length` digits (Parity: as many bits as the longest
-number of that many decimal digits has), and N×1's second is any digit.
+Each is a dict of kinds, and the samples of a kind have one width; they are seeded by task and length, so that
+every method meets the same. Unless stated otherwise, an operand has exactly `length` digits (Parity: as many bits
+as the largest number of that many decimal digits), and N×1's second is any digit.
 
 **random**: distinct samples. Up to six digits they are held-out numbers, which no model was trained on, except for the
 shortest, of which none are held out (one digit in base 10). Longer operands are drawn from all numbers, so a few of the
@@ -16,21 +16,21 @@ so b − 1 is a nine:
 
     all              every digit b − 1
     one digit        a single digit that is not zero, at any place up to `length`
-    run from units   random digits, the lowest k of them b − 1; k up to the whole number
+    run from units   random digits, the lowest k of them b − 1; k up to all of them
     run              the same, but starting anywhere
-    zeros inside     random digits, seven of ten of them zero
+    zeros inside     random digits, seven in ten of them zero
 
 Addition's pairs:
 
     full chain       units sum to at least b, every other place to b − 1
     chain            the same over k places from anywhere, random digits elsewhere
-    unequal          one operand is shorter, or as long; a carry runs out of its end through nines of the other
+    unequal          one operand is shorter, or as long; a carry leaves its end and runs through nines of the other
     zeros inside     as above, both operands
     named            99…9 + 1, 1 + 99…9, 99…9 + 99…9, 49…95 + 50…05, 50…0 + 50…0 and, last, 10…0 + 0
 
 **unequal**: every operand's number of digits is drawn evenly from 1 to `length` (Parity: bits, up to those of the
-longest number), so that two operands seldom have equally many (one time in `length`), and a single one mostly has
-more leading zeros than in `random`. Numbers of up to six digits may be among those of training.
+largest number), so that two operands seldom have equally many (one time in `length`), and a single one usually has
+more leading zeros than in `random`. Numbers of up to six digits may have been trained on.
 
 **padded**: operands drawn as for `random` and padded to one to twenty columns more than in the other test sets, in
 equal parts.
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
     from abcnb.tasks.task import Task
 
 HARD_SAMPLES = 1000
-MANY = 60  # digits of which there are more numbers, in any base, than samples can be asked for
+MANY = 60  # digits that give more numbers, in any base, than samples can be asked for
 MORE_ZEROS = 20  # the most leading zeros that `padded` adds
 
 
 def random_operands(task: "Task", length: int, samples: int = 10_000) -> Operands:
     """The `random` test set: distinct samples whose operands have exactly `length` digits.
 
-    min(10^L − 10^(L−1), samples) of them, or all where a base has fewer, as digits, units first, padded to
-    `width_at(length)`. Parity measures length in decimal digits and is handed the bits.
+    There are min(10^L − 10^(L−1), samples), or all if the base has fewer, as digits, units first, padded to
+    `width_at(length)`. Parity measures length in decimal digits and gets the bits.
     """
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "random")
@@ -82,7 +82,7 @@ def random_operands(task: "Task", length: int, samples: int = 10_000) -> Operand
 
 
 def check_test_request(length: int, samples: int, test_set: str = "random", task: "Task | None" = None) -> None:
-    """Refuse a test set without digits or samples, or one that the task does not have."""
+    """Raise ValueError for a test set without digits or samples, or one that the task does not have."""
     if task is not None and test_set not in task.test_sets:
         known = ", ".join(task.test_sets)
         raise ValueError(f"expected a test set among {known} for {task.name}, got {test_set!r}")
@@ -113,7 +113,7 @@ def _pools(task: "Task", length: int) -> list[torch.Tensor]:
 
 
 def _pick(pools: list[torch.Tensor], codes: torch.Tensor) -> torch.Tensor:
-    """Rows of operand digits; a code numbers a combination of the pools' entries."""
+    """Rows of operand digits; each code is the number of a combination of the pools' entries."""
     indices = [codes % len(pools[0]), torch.div(codes, len(pools[0]), rounding_mode="floor")]
     return torch.cat([pool[index] for pool, index in zip(pools, indices, strict=False)], dim=1)
 
@@ -161,7 +161,7 @@ def _complement(
 
 def _full(count: int, length: int, base: int, generator: torch.Generator) -> Operands:
     a = random_digits(count, length, base, generator)
-    if base > 2:  # in base 2 two leading digits that are not zero cannot sum to 1: there b is one place shorter
+    if base > 2:  # in base 2 two nonzero leading digits cannot sum to 1, so b is one place shorter
         a[:, -1] = torch.randint(1, base - 1, (count,), generator=generator)
     every = torch.ones_like(a, dtype=torch.bool)
     return _complement(a, every, torch.zeros(count, 1, dtype=torch.long), base, a, generator)
@@ -202,7 +202,7 @@ _PAIRS = {"full chain": _full, "chain": _chains, "unequal": _unequal, "zeros ins
 
 
 def hard_cases(task: "Task", length: int, samples: int = HARD_SAMPLES) -> dict[str, Operands]:
-    """The `hard` test set by kind, each an equal part of `samples`, one at least, distinct within a kind."""
+    """The `hard` test set by kind, each an equal part of `samples`, at least one, distinct within a kind."""
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "carry")  # the name that the committed samples were drawn under
     width = task.digits_at(length)
@@ -222,7 +222,7 @@ def hard_cases(task: "Task", length: int, samples: int = HARD_SAMPLES) -> dict[s
 
 
 def unequal_operands(task: "Task", length: int, samples: int = 1000) -> Operands:
-    """The `unequal` test set: at most `samples`, all distinct, so that there are fewer of the shortest."""
+    """The `unequal` test set: at most `samples`, all distinct, so fewer at the shortest lengths."""
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "unequal")
     width = task.digits_at(length)
@@ -245,7 +245,7 @@ def _any_length(task: "Task", count: int, width: int, generator: torch.Generator
 
 
 def padded_cases(task: "Task", length: int, samples: int = 1000) -> dict[str, Operands]:
-    """The `padded` test set by number of zeros, each an equal part of `samples`, one at least, all distinct."""
+    """The `padded` test set by number of zeros, each an equal part of `samples`, at least one, all distinct."""
     check_test_request(length, samples)
     generator = seeded_generator(task, length, "padded")
     pools, width = _pools(task, length), task.width_at(length)
@@ -261,7 +261,7 @@ def _one_kind(draw: Callable[..., Operands], name: str) -> Callable[..., dict[st
     return lambda task, length, samples: {name: draw(task, length, samples)}
 
 
-# Each by its name: called with a task, a length and the most samples, it returns operands by kind.
+# By name; each is called with a task, a length and the most samples, and returns operands by kind.
 TEST_SETS: dict[str, Callable[["Task", int, int], dict[str, Operands]]] = {
     "random": _one_kind(random_operands, "random"),
     "hard": hard_cases,
@@ -271,12 +271,12 @@ TEST_SETS: dict[str, Callable[["Task", int, int], dict[str, Operands]]] = {
 
 
 def test_cases(task: "Task", length: int, samples: int, test_set: str) -> dict[str, Operands]:
-    """Operands of each kind of a test set, as digits, units first; a ValueError for one that the task does not have."""
+    """Operands of each kind of a test set, as digits, units first; raises ValueError if the task lacks it."""
     check_test_request(length, samples, test_set, task)
     return task.cases(test_set, length, samples)
 
 
 @lru_cache(maxsize=4096)
 def sample_count(task: "Task", length: int, samples: int, test_set: str) -> int:
-    """How many samples a test set of this size really has: there are few short numbers, and few hard cases."""
+    """How many of `samples` a test set really has: there are few short numbers, and few hard cases."""
     return sum(len(operands[0]) for operands in test_cases(task, length, samples, test_set).values())

@@ -15,11 +15,11 @@ START_ID, END_ID, PAD_ID, EQUALS_ID = (IDS[character] for character in "$&@=")
 PAPER_VOCABULARY = 15
 
 DIGITS = "0123456789abcdef"  # the character of each digit, 0 to 15
-SYMBOLS = tuple("+*%><abcdef")  # those that a task may take as its operator, if they are no digits of its own
+SYMBOLS = tuple("+*%><abcdef")  # what a task may take as its operator, unless it is one of its digits
 
 
 def encode(text: str) -> torch.Tensor:
-    """Token ids of a text, [characters]; a ValueError for a character that is not in the vocabulary."""
+    """Token ids of a text, [characters]; raises ValueError if a character is not in the vocabulary."""
     unknown = sorted(set(text) - set(CHARACTERS))
     if unknown:
         raise ValueError(f"expected characters among {CHARACTERS!r}, got {''.join(unknown)!r} in {text[:60]!r}")
@@ -28,12 +28,12 @@ def encode(text: str) -> torch.Tensor:
 
 @lru_cache(maxsize=64)
 def on_device(text: str, device: torch.device) -> torch.Tensor:
-    """Token ids of a text, kept on a device: copied there in training, they would make every step wait."""
+    """Token ids of a text, cached on a device: copying them there in training would make every step wait."""
     return encode(text).to(device)
 
 
 def tokens_of(*parts: str | torch.Tensor) -> torch.Tensor:
-    """Token ids of texts and of digits, [..., digits], one after another; some part must be digits."""
+    """Token ids of texts and of digits, [..., digits], one after another; at least one part must be digits."""
     some = next(part for part in parts if isinstance(part, torch.Tensor))
     ids, size = on_device(DIGITS, some.device), (*some.shape[:-1], -1)
     found = [on_device(part, some.device).expand(size) if isinstance(part, str) else ids[part] for part in parts]

@@ -9,8 +9,8 @@ from abcnb.machine.devices import pick_device
 from abcnb.tasks.task import Batch, Task, get_task
 from abcnb.tasks.tokens import DIGITS, on_device
 
-WIDEST = 10_000  # digits that operands are padded to; training would not fit long before
-ALONE = 8  # inputs whose answers are compared with those beside others
+WIDEST = 10_000  # the most digits that operands are padded to; training runs out of memory long before
+ALONE = 8  # inputs answered alone, too, to compare with their answers in a batch
 
 
 class TrainingData:
@@ -18,20 +18,20 @@ class TrainingData:
 
     Args:
         task: the task, or its name.
-        numbers: which numbers operands are drawn from, one of `TRAIN_NUMBERS`; empty is the task's own, inputs of
-            several sizes, so that a model with lines learns nothing that holds at one size alone.
-        width: digits that operands are padded to; 0 is the least that training numbers and their results take, one
-            more than the training length at least. Of a task in rows, the most digits of an operand (of `nested`, the
-            deepest lists); 0 is the training length.
+        numbers: what operands are drawn from, one of `TRAIN_NUMBERS` (in rows, `ROW_NUMBERS`); empty is the task's
+            own, of several sizes, so that a model with lines learns nothing that holds at only one size.
+        width: digits that operands are padded to; 0 is the least that training numbers and their results need, at
+            least one more than the training length. For a task in rows, the most digits of an operand (for
+            `nested`, the greatest depth); 0 is the training length.
         form: how sources are written, one of the task's forms.
         device: where batches are made: `auto`, `cpu`, `cuda`, or a torch device.
-        terms, shapes: of tasks in rows, as in `RowSampler`.
-        one_stream: it is for decoder-only models; what is in rows always is.
+        terms, shapes: for tasks in rows, as in `RowSampler`.
+        one_stream: whether it is for decoder-only models; tasks in rows always are.
 
-    Attributes: `stream`, the coordinates of the largest input, and all of these but `terms` and `shapes`.
+    Attributes: `stream`, the coordinates of the largest input, and all of these except `terms` and `shapes`.
 
     Raises:
-        ValueError: what the task or this machine does not have, or answers that are not written as the task says.
+        ValueError: if the task or machine lacks what is asked for, or answers are not written as the task says.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class TrainingData:
 
     @property
     def for_plain(self) -> "TrainingData":
-        """What a plain model is trained on: inputs of one size, which spare it finding out the size, unless numbers, a
-        width, terms or shapes were asked for."""
+        """What a plain model is trained on: the task's `for_plain`, mostly inputs of one size, so that it need not
+        find out the size; this data itself if numbers, a width, terms or shapes were asked for."""
         if not self._is_default or not self.task.for_plain:
             return self
         kept = {"form": self.form, "device": self.device, "one_stream": self.one_stream}
@@ -112,24 +112,24 @@ class TrainingData:
 
     def _batch(self, sampler, size: int, generator: torch.Generator) -> Batch:
         batch = self.task.batch(sampler.draw(size, generator), self.form)
-        if batch.stream not in self._streams:  # kept on the device: copied at every step they would make it wait
+        if batch.stream not in self._streams:  # cached on the device: copying them would make every step wait
             stream = in_one(batch.stream) if self.one_stream else batch.stream
             self._streams[batch.stream] = stream.to(self.device)
         return Batch(batch.source, batch.target, self._streams[batch.stream])
 
     def train(self, size: int, generator: torch.Generator) -> Batch:
-        """`size` samples of the training numbers; the generator is one of `device`."""
+        """`size` samples of the training numbers; the generator must be on `device`."""
         return self._batch(self._train, size, generator)
 
     def validation(self, size: int, generator: torch.Generator) -> list[Batch]:
         """About `size` held-out samples, in one batch or the task's `validation_batches`.
 
-        Of `bucketed` numbers, of strings and of outputs in rows they have the largest size alone.
+        For `bucketed` numbers, strings and outputs in rows, they have only the largest size.
         """
         parts = min(size, self.task.validation_batches)
         return [self._batch(self._held_out, size // parts, generator) for _ in range(parts)]
 
 
 def generator_for(purpose: str, seed: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """The random numbers of a purpose other than training, whose stream is that of no seed of a training."""
+    """A generator for a purpose other than training, whose numbers are not those of any training seed."""
     return torch.Generator(device=device).manual_seed(random.Random(f"{purpose} {seed}").getrandbits(60))

@@ -1,1 +1,1 @@
-"""Lines in models of other people. Of the library, only `bench` imports this room."""
+"""Lines in other people's models. Within the library, only `bench` imports this room."""

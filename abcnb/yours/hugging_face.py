@@ -1,8 +1,8 @@
-"""Lines in decoders of Hugging Face transformers: their attention averaged, and lines attached to them.
+"""Lines in Hugging Face decoders: averaging their attention, and attaching lines to them.
 
-transformers is imported only where a cache has to be one that keeps every token; all else goes through the model that
-is handed in.
-Works from transformers 4.56 on (`make oldest` tests that one).
+transformers is imported only where a cache that keeps every token is needed; all else goes through the model that
+is passed in.
+Works with transformers 4.56 or later (`make oldest` tests 4.56).
 """
 
 import inspect
@@ -23,8 +23,8 @@ from abcnb.lines.line import Line, LineBias
 from abcnb.yours.pytorch import Laid, PromptApart, TokenRule, alike, averaged, batch_mask, stream_of_prompt
 
 _ATTACHED = "_abcnb_lines"
-_FILLED = "_abcnb_filled"  # of a cache: by which lines, and with which sequences
-# What changes the rows of a cache, by their numbers, or by how often each is repeated.
+_FILLED = "_abcnb_filled"  # on a cache: by which lines it was filled, and with which sequences
+# Methods that change the rows of a cache, given their numbers or how often each is repeated.
 _MOVES = ("reorder_cache", "batch_select_indices", "batch_repeat_interleave")
 _SAVED = "abcnb_lines"  # a buffer: the lines travel with the weights
 
@@ -35,7 +35,7 @@ Lines = LineBias | PromptApart
 def calibrate(model: nn.Module, batches: Iterable[Batch], rule: TokenRule, tau: float = TAU) -> Calibration:
     """The lines that a trained decoder's attention follows, by the one rule; `.biases(heads)` deals them to a new one.
 
-    What it takes and refuses is as in `average_attention` and `calibrate_attention`; a line's share is more than `tau`.
+    Arguments and errors are as in `average_attention` and `calibrate_attention`; a line's share exceeds `tau`.
     """
     return calibrate_attention(average_attention(model, batches, rule), tau)
 
@@ -45,13 +45,13 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
     """A Hugging Face decoder's attention on its own training sequences, averaged over the sequences of each shape.
 
     Args:
-        model: a trained decoder; it runs under `eager`, which alone returns weights, and is put back afterwards.
-        batches: of training: token ids, [batch, tokens], or what a data collator makes, with `input_ids` and perhaps
-            `attention_mask` and `position_ids`; of any lengths, padded on either side.
+        model: a trained decoder; it runs under `eager`, which alone returns weights; its own setting is restored.
+        batches: training batches of token ids, [batch, tokens], or what data collators make, with `input_ids` and
+            perhaps `attention_mask` and `position_ids`; of any lengths, padded on either side.
         rule: what the tokens are.
 
     Raises:
-        ValueError: the model returns no attention weights, or a batch is not [batch, tokens], or a prompt alone.
+        ValueError: if the model returns no attention weights, or a batch is not [batch, tokens] or a prompt alone.
     """
     sums = {}
     with _evaluating(model), ExitStack() as after:
@@ -86,20 +86,20 @@ def attach(
 ) -> "Attached":
     """Give a Hugging Face decoder lines: from now on its attention sees the tokens on them and nothing else.
 
-    A row of the prompt, and a step whose lines lead nowhere, sees the first token: let sequences begin with a token of
-    their own. Training, evaluation and `generate` go on as before, on batches of any lengths, padded on either side
-    (for `generate` on the left). The lines are saved with the model's weights, as a buffer (`attach_saved`). They are
-    at work where the model is called; a call of `model.forward(…)` or of its body alone is refused.
+    Prompt rows, and steps whose lines lead nowhere, see the first token: begin sequences with a token reserved for
+    this. Training, evaluation and `generate` work as before, on batches of any lengths, padded on either side (for
+    `generate`, on the left). The lines are saved with the model's weights, as a buffer (`attach_saved`). They work
+    when the model itself is called; calling `model.forward(…)` or its body alone raises ValueError.
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
-        biases: for all layers, or one for each, as a 4-D mask of the model's own attention (eager or sdpa).
+        biases: one for all layers or one per layer, passed to the model's attention (eager or sdpa) as a 4-D mask.
         rule: what the tokens are.
-        keep_positions: leave the model its own positions, which fail beyond those that were trained; otherwise every
+        keep_positions: keep the model's own positions, which fail beyond those it was trained on; by default every
             token has position 0, as in `abc`.
 
     Raises:
-        ValueError: the model would ignore the lines, or part of them, or they are not for a model of these sizes.
+        ValueError: if the model would ignore some or all of the lines, or they do not fit its sizes.
     """
     biases = tuple(biases) if isinstance(biases, Sequence) else (biases,)
     for told in _objections(model, biases, rule, keep_positions):
@@ -121,7 +121,7 @@ def attach(
 
 
 def _objections(model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep: bool) -> Iterator[str]:
-    """Why a model would ignore these lines, as far as can be told without running it."""
+    """Yield why these lines cannot be attached to a model, as far as can be told without running it."""
     strange = [type(bias).__name__ for bias in biases if not isinstance(bias, Lines)]
     attentions = [getattr(bias, "attention", "self") for bias in biases]
     strange += [f"lines of {attention}-attention" for attention in attentions if attention != "self"]
@@ -171,12 +171,12 @@ def attach_saved(model: nn.Module, folder: Path | str) -> "Attached":
     """Attach the lines that `save_pretrained`, or a checkpoint of `Trainer`, saved with the weights in a folder.
 
     Raises:
-        ValueError: the folder has no weights in safetensors, or these hold no lines.
-        OSError: it cannot be read.
+        ValueError: if the folder has no weights in safetensors, or they hold no lines.
+        OSError: if it cannot be read.
     """
     for file in sorted(Path(folder).glob("*.safetensors")):
         with safe_open(file, "pt") as weights:
-            if _SAVED in weights.keys():  # noqa: SIM118  it is no dict
+            if _SAVED in weights.keys():  # noqa: SIM118  not a dict
                 content = json.loads(bytes(weights.get_tensor(_SAVED).tolist()))
                 break
     else:
@@ -186,9 +186,9 @@ def attach_saved(model: nn.Module, folder: Path | str) -> "Attached":
 
 
 def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None:
-    """Along lines to the first token and to its own, nothing of the others may reach what the last token says."""
+    """Raise ValueError if the last token's output depends on any but the first and its own, which lines open."""
     padding = getattr(model.config, "pad_token_id", None)
-    digits, embedded = [token for token in rule.digits if token != padding], []  # its vector may be 0
+    digits, embedded = [token for token in rule.digits if token != padding], []  # padding's vector may be 0
     ids = torch.tensor([[digits[0], digits[-1], rule.prompt_end, digits[0]]], device=model.device)
     hook = model.get_input_embeddings().register_forward_hook(
         lambda module, args, output: embedded.append(output.detach().requires_grad_()) or embedded[0]
@@ -214,7 +214,7 @@ def _refuse_if_closed_tokens_are_seen(model: nn.Module, rule: TokenRule) -> None
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode, after which every module is in the mode that it had."""
+    """Put a model in evaluation mode, and restore the mode of every module afterwards."""
     before = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -225,13 +225,13 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _positions(sequences: Sequence[Laid], ids: torch.Tensor, first: int = 0) -> torch.Tensor:
-    """The position of each of these tokens in its own sequence, [batch, tokens], the first of them at `first`."""
+    """The position of each token in its own sequence, [batch, tokens]; the first column is number `first`."""
     starts = torch.tensor([[laid.start] for laid in sequences], device=ids.device)
     return (torch.arange(first, first + ids.shape[1], device=ids.device) - starts).clamp(min=0)
 
 
 def _move(name: str, cache: object, how: torch.Tensor | int) -> None:
-    """What a cache does under this name, for the sequences of its rows too."""
+    """Call the cache's method of this name, and move the sequences of its rows likewise."""
     getattr(type(cache), name)(cache, how)
     mark, laid = getattr(cache, _FILLED)
     rows = [n for n in range(len(laid)) for _ in range(how)] if isinstance(how, int) else how.tolist()
@@ -239,18 +239,18 @@ def _move(name: str, cache: object, how: torch.Tensor | int) -> None:
 
 
 class Attached:
-    """Lines at work in a Hugging Face decoder (`attach`); `detach()` takes them away."""
+    """Lines at work in a Hugging Face decoder (`attach`); `detach()` removes them."""
 
     def __init__(self, model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep_positions: bool):
         self.model, self.biases, self.rule, self.keep_positions = model, biases, rule, keep_positions
-        self.checked = False  # whether a pass without lines is one that went past them
+        self.checked = False  # whether to raise if a pass went past the lines
         self.cut: set[int] = set()  # the layers that were given their own part of the mask
-        self.mark = uuid.uuid4().hex  # of caches; their copies keep it
+        self.mark = uuid.uuid4().hex  # for caches; copies keep it
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         of_biases = [bias.as_dict() if isinstance(bias, LineBias) else asdict(bias) for bias in biases]
         content = json.dumps({"biases": of_biases, "rule": asdict(rule), "keep_positions": keep_positions})
         self.saved = torch.tensor(list(content.encode()), dtype=torch.uint8)
-        model.register_buffer(_SAVED, self.saved.to(model.device, copy=True))  # which loaded weights overwrite
+        model.register_buffer(_SAVED, self.saved.to(model.device, copy=True))  # loaded weights overwrite it
         self.hooks = [
             model.register_forward_pre_hook(self._prepare, with_kwargs=True),
             model.register_forward_hook(self._remember, with_kwargs=True),
@@ -261,7 +261,7 @@ class Attached:
         setattr(model, _ATTACHED, self)
 
     def detach(self) -> None:
-        """Give the model back its own mask and positions; once is enough."""
+        """Give the model back its own mask and positions; a second call does nothing."""
         if getattr(self.model, _ATTACHED, None) is not self:
             return
         for hook in self.hooks:
@@ -270,14 +270,14 @@ class Attached:
         delattr(self.model, _SAVED)
 
     def _check_loaded(self, model: nn.Module, keys: object) -> None:
-        """After weights were loaded: those of other lines would be used along these."""
+        """After weights are loaded: raise ValueError if they were saved with other lines."""
         if not torch.equal(getattr(model, _SAVED).cpu(), self.saved):
             told = "expected weights that were trained with these lines, got some of others: attach_saved()"
             raise ValueError(told)
 
     @torch.compiler.disable
     def _prepare(self, model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Before each forward pass: the mask of the new tokens, one layer's heads after another's, and position 0."""
+        """Before each forward pass: set new tokens' mask, one layer's heads after another's, and position 0."""
         if getattr(model, "_is_replica", False):
             raise ValueError("expected one model a process, got a replica of DataParallel: use one GPU, or DDP")
         ids = args[0] if args else kwargs.get("input_ids")
@@ -328,7 +328,7 @@ class Attached:
         where = {"tokens": tokens, "first": seen, "dtype": model.dtype, "device": ids.device}
         masks = torch.cat([batch_mask(bias, sequences, **where) for bias in self.biases], 1)
         changed = {"input_ids": ids, "attention_mask": masks.expand(len(ids), -1, -1, -1)}
-        changed["attention_mask"].laid = sequences  # with the mask, since passes may run beside each other
+        changed["attention_mask"].laid = sequences  # with the mask, since passes may run concurrently
         if not self.keep_positions:
             changed["position_ids"] = torch.zeros_like(ids)
         elif places is None and self.takes_positions:
@@ -340,8 +340,8 @@ class Attached:
         return (), kwargs | changed
 
     def _of_layer(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Before each layer and before its attention: of the masks of all layers, the layer's own; a pass without
-        any went past the lines."""
+        """Before each layer and its attention: select the layer's own mask from those of all layers. Raises
+        ValueError if there is none: the pass went past the lines."""
         mask, heads = kwargs.get("attention_mask"), self.biases[0].heads
         if self.checked and "attention_mask" in kwargs and (mask is None or mask.shape[1] % heads):
             raise ValueError(
@@ -355,7 +355,7 @@ class Attached:
         return args, kwargs
 
     def _forgets(self, cache: object, wanted: bool | None) -> bool:
-        """Whether the model would keep the last tokens of a window alone, beyond which lines lead."""
+        """Whether the model would cache only the last tokens of a window, which lines lead beyond."""
         if cache is not None:
             return any(getattr(cache, "is_sliding", ()))
         config = self.model.config
@@ -365,7 +365,7 @@ class Attached:
 
     @torch.compiler.disable
     def _remember(self, model: nn.Module, args: tuple, kwargs: dict, output: object) -> None:
-        """After each forward pass: whose prompts its cache holds, since several may be in use by turns."""
+        """After each forward pass: note on its cache whose prompts it holds, since several may be used in turn."""
         for part in output if isinstance(output, tuple) else output.values():
             if hasattr(part, "get_seq_length"):
                 setattr(part, _FILLED, (self.mark, kwargs["attention_mask"].laid))

@@ -1,7 +1,7 @@
 """Lines in a model of your own, in PyTorch: coordinates of its tokens, its averaged attention, and masks.
 
 coordinates   `TokenRule` says which token ids are digits, and which one ends the prompt
-attention     `record_attention` of `nn.MultiheadAttention`; `averaged` of any other
+attention     `record_attention` for `nn.MultiheadAttention`; `averaged` for any other
 lines         `calibration.calibrate_attention`, or by hand (`line.LineBias`, `line.by_hand`)
 masks         `dense_mask` for additive masks, `flex` for FlexAttention
 """
@@ -27,8 +27,8 @@ from abcnb.lines.line import LineBias
 class TokenRule:
     """What the tokens of a sequence are.
 
-    Runs of digit tokens in the prompt are operands, units last; every other token of it is structure. What follows the
-    first token `prompt_end` is one number, units first, then whatever ends it.
+    Runs of digit tokens in the prompt are operands, units last; every other prompt token is structure. After the
+    first `prompt_end` token comes one number, units first, then whatever ends it.
     """
 
     digits: tuple[int, ...]  # ids
@@ -42,10 +42,10 @@ class TokenRule:
 
     @classmethod
     def of_tokenizer(cls, tokenizer: object, digits: str = "0123456789", prompt_end: str = "=") -> "TokenRule":
-        """The rule of a tokenizer that has `convert_tokens_to_ids`, as those of transformers have.
+        """The rule for a tokenizer that has `convert_tokens_to_ids`, as in transformers.
 
         Raises:
-            ValueError: a digit, or the prompt's end, is no token of its own, or two digits are one.
+            ValueError: if a digit or the prompt's end is not a token of its own, or two digits are one token.
         """
         pairs, none = map("".join, product(digits, digits)), (None, getattr(tokenizer, "unk_token_id", None))
         ids = {token: tokenizer.convert_tokens_to_ids(token) for token in (*digits, prompt_end)}
@@ -56,12 +56,12 @@ class TokenRule:
         return cls(tuple(ids[digit] for digit in digits), ids[prompt_end])
 
     def stream(self, ids: torch.Tensor) -> Stream:
-        """The coordinates of the tokens of [tokens] or [batch, tokens], for which every sequence must have the same.
+        """The coordinates of token ids, [tokens] or [batch, tokens]; they must be the same for every sequence.
 
         Row t of the attention matrix belongs to token t and writes token t + 1, so a sequence of n tokens has n rows.
 
         Raises:
-            ValueError: as `sequences`, or sequences differ in which tokens are digits.
+            ValueError: as in `sequences`, or if sequences differ in which tokens are digits.
         """
         kinds = alike(self.sequences(torch.atleast_2d(ids)))
         if len(kinds) != 1:
@@ -74,10 +74,10 @@ class TokenRule:
     def source(self, ids: torch.Tensor, steps: int) -> Stream:
         """The coordinates of an encoder's source, [columns] or [batch, columns], which has no `prompt_end`.
 
-        The decoder writes so many steps: one number, units first, and its end.
+        The decoder writes this many tokens: one number, units first, and its end.
 
         Raises:
-            ValueError: no digits, or sources that differ in which tokens are digits.
+            ValueError: if there are no digits, or sources differ in which tokens are digits.
         """
         is_digit = self._are_digits(torch.atleast_2d(ids))
         if not bool(is_digit.any()) or bool((is_digit != is_digit[0]).any()):
@@ -91,11 +91,11 @@ class TokenRule:
 
         Args:
             ids: [batch, tokens], padded on either side.
-            mask: [batch, tokens], 1 where a token is one of the sequence; None: everywhere.
-            one_prompt: refuse a second end of a prompt, as in packed sequences.
+            mask: [batch, tokens], 1 where a token belongs to the sequence; everywhere by default.
+            one_prompt: also raise if there is a second `prompt_end`, as in packed sequences.
 
         Raises:
-            ValueError: other shapes, padding inside a sequence, no end of its prompt, or no digits.
+            ValueError: for wrong shapes, padding inside a sequence, or a prompt without its end or without digits.
         """
         if ids.dim() != 2:
             raise ValueError(f"expected token ids of [batch, tokens], got {list(ids.shape)}")
@@ -137,7 +137,7 @@ class Laid(NamedTuple):
 
 
 def alike(sequences: Sequence[Laid]) -> dict[Laid, list[int]]:
-    """The rows of a batch by how their sequences lie."""
+    """The rows of a batch, grouped by how their sequences lie."""
     rows: dict[Laid, list[int]] = {}
     for row, laid in enumerate(sequences):
         rows.setdefault(laid, []).append(row)
@@ -146,7 +146,7 @@ def alike(sequences: Sequence[Laid]) -> dict[Laid, list[int]]:
 
 @lru_cache(maxsize=256)
 def stream_of_source(is_digit: tuple[bool, ...], steps: int) -> Stream:
-    """The coordinates of a source, of whose tokens it is known which are digits, and of so many output tokens."""
+    """The coordinates of a source, given which of its tokens are digits, and of `steps` output tokens."""
     runs = [[column for column, _ in run] for digit, run in groupby(enumerate(is_digit), lambda x: x[1]) if digit]
     operands = tuple(written_before(chr(ord("a") + k), run[-1], len(run)) for k, run in enumerate(runs))
     others = [column for column, digit in enumerate(is_digit) if not digit]
@@ -156,9 +156,9 @@ def stream_of_source(is_digit: tuple[bool, ...], steps: int) -> Stream:
 
 @lru_cache(maxsize=256)
 def stream_of_prompt(is_digit: tuple[bool, ...], tokens: int) -> Stream:
-    """The coordinates of so many tokens, given which ones of the prompt, whose last is `=`, are digits.
+    """The coordinates of this many tokens, given which ones of the prompt, whose last is `=`, are digits.
 
-    Where the output ends is known in training alone, so that no line may count from there.
+    Where the output ends is known only in training, so no line may count from there.
     """
     stream = in_one(stream_of_source(is_digit, tokens - len(is_digit) + 1))
     segments = (replace(s, ends=not stream.is_output(s)) for s in stream.segments)
@@ -172,10 +172,10 @@ def stream_of_prompt(is_digit: tuple[bool, ...], tokens: int) -> Stream:
 def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """The attention weights of every `nn.MultiheadAttention` in a model, by module name, [batch, heads, rows, columns].
 
-    What a forward pass inside the `with` left is in the dict; the last pass counts.
+    Forward passes inside the `with` block fill the dict; the last one counts.
 
     Raises:
-        ValueError: there is none.
+        ValueError: if there is none.
     """
     weights: dict[str, torch.Tensor] = {}
 
@@ -197,14 +197,14 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> AveragedAttention:
-    """Attention weights of a decoder-only model as `calibrate_attention` takes them.
+    """A decoder-only model's attention weights, averaged as `calibrate_attention` takes them.
 
     Args:
-        weights: of each layer, [batch, heads, tokens, tokens].
+        weights: those of each layer, [batch, heads, tokens, tokens].
         stream: the coordinates of these tokens (`TokenRule.stream`).
 
     Raises:
-        ValueError: no layer, weights of other tokens than the stream's, or weights that are not finite.
+        ValueError: if there is no layer, or weights are not finite or not of as many tokens as the stream.
     """
     if not weights:
         raise ValueError("expected the attention weights of at least one layer, got none")
@@ -226,10 +226,10 @@ def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> AveragedAttenti
 
 @dataclass(frozen=True)
 class PromptApart:
-    """The attention of a plain model that is to be calibrated: output steps see all before them, tokens of the prompt
-    only themselves.
+    """The attention of a plain model that is to be calibrated: output steps see everything before them, prompt
+    tokens only themselves.
 
-    Otherwise a prompt's digit can gather what stands before it, and a step that reads it there looks at the wrong
+    Otherwise a digit of the prompt can gather what precedes it, and a step that reads it there looks at the wrong
     place for what it gets.
     """
 
@@ -251,20 +251,20 @@ def dense_mask(
 ) -> torch.Tensor:
     """Lines as an additive mask: 0 where a token may be seen, the most negative number elsewhere.
 
-    It is causal in self-attention. Some kernels turn −∞ into NaN: it has none. `mask == 0` is a boolean mask for
+    It is causal in self-attention. It has no −∞, which some kernels turn to NaN. `mask == 0` is a boolean mask for
     `scaled_dot_product_attention`; `nn.MultiheadAttention` takes the opposite.
 
     Args:
         columns: what is attended to: `stream.columns()`, or `stream.columns(crossing=True)` for cross-attention.
-        rows: the numbers of the rows, where some are in a cache; all by default.
-        batch: repeat for so many samples.
+        rows: the numbers of the rows wanted, if others are in a cache; all by default.
+        batch: how many samples to repeat the mask for.
 
     Returns:
         [heads, rows, columns], which broadcasts over the batch of `scaled_dot_product_attention`, or
-        [batch · heads, rows, columns], as `nn.MultiheadAttention` wants it.
+        [batch · heads, rows, columns], as `nn.MultiheadAttention` expects.
 
     Raises:
-        ValueError: columns of the other attention than the lines'.
+        ValueError: if the columns are not those of the lines' attention.
     """
     every = _rows(bias, columns)
     mask = bias(every if rows is None else rows, columns).clamp(min=torch.finfo(dtype).min).to(dtype)
@@ -272,7 +272,7 @@ def dense_mask(
 
 
 def _rows(bias: Bias, columns: Columns) -> torch.Tensor:
-    """All rows, where columns are of the lines' attention."""
+    """All rows; raises ValueError if the columns are not those of the lines' attention."""
     if not isinstance(columns, Columns):
         raise ValueError(f"expected columns, such as stream.columns(), got {type(columns).__name__}")
     wanted = getattr(bias, "attention", "self")
@@ -291,16 +291,16 @@ def batch_mask(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> torch.Tensor:
-    """Lines of self-attention as an additive mask of a padded batch: those of each sequence are its own.
+    """Lines of self-attention as an additive mask of a padded batch, in which every sequence has its own.
 
     Args:
         sequences: how each lies in the batch (`TokenRule.sequences`).
         tokens: of the batch, padding included.
-        first: the first row; those before it are in a cache.
+        first: the first row; earlier ones are in a cache.
 
     Returns:
-        [batch, heads, rows, tokens], or [1, heads, rows, tokens] where all lie alike, unpadded. A row of padding,
-        which nothing reads, sees its sequence's first token: a mask of padding that is given as well closes its own.
+        [batch, heads, rows, tokens], or [1, heads, rows, tokens] if all lie alike, unpadded. A row of padding,
+        which nothing reads, sees its sequence's first token: a padding mask beside this one would close its own.
     """
     groups, closed = alike(sequences), torch.finfo(dtype).min
     alone = len(groups) == 1 and sequences[0][:2] == (0, tokens)
@@ -308,7 +308,7 @@ def batch_mask(
     mask = torch.full(shape, closed, dtype=dtype, device=device)
     for laid, numbers in groups.items():
         here, start = torch.tensor(numbers[: len(mask)], device=device), max(first, laid.start)
-        mask[here, :, :, laid.start] = 0  # of padding; the sequence's own rows follow
+        mask[here, :, :, laid.start] = 0  # for padding; the sequence's own rows follow
         if start < laid.end:
             rows = torch.arange(start - laid.start, laid.end - laid.start, device=device)
             stream = stream_of_prompt(laid.prompt, laid.end - laid.start).to(device)
@@ -318,9 +318,9 @@ def batch_mask(
 
 
 def flex(bias: LineBias, columns: Columns) -> "torch.nn.attention.flex_attention.BlockMask":
-    """Lines as the `block_mask` of `flex_attention`, which skips the blocks that no line crosses; else as `dense_mask`.
+    """Lines as the `block_mask` of `flex_attention`, which skips blocks that no line meets; else as `dense_mask`.
 
-    On a CPU FlexAttention has no backward pass: train there with `dense_mask`.
+    FlexAttention has no backward pass on a CPU: train there with `dense_mask`.
     """
     from torch.nn.attention.flex_attention import create_block_mask
 

@@ -1,7 +1,7 @@
 """Panels to explore with, each made by one call: inputs, attention, windows, rows, and the calibration of ABC.
 
-Each is an `ipywidgets.VBox`. Where no kernel answers, its mime bundle still holds a picture of how it started, and
-that of the calibration panel a fragment that calibrates in the browser.
+Each is an `ipywidgets.VBox`. Without a kernel, its mime bundle still holds a picture of how it started, and that
+of the calibration panel a fragment with frames for several τ and κ.
 """
 
 # ruff: noqa: F401 (the names are for notebooks)

@@ -1,7 +1,7 @@
 """The calibration panel: τ of the rule, or κ and directions of Algorithm 1, on the same averaged attention.
 
-In JupyterLab every control redraws the lines, and a button retrains with them. On a page without a kernel the panel is
-a fragment of frames that were drawn beforehand, for several τ and κ, and two sliders that choose among them.
+In JupyterLab every control redraws the lines, and a button retrains with them. On a page without a kernel the
+panel is a fragment of frames drawn beforehand, for several τ and κ, with two sliders that choose among them.
 """
 
 import base64
@@ -38,20 +38,20 @@ from abcnb.tasks.tokens import decode
 PANEL_MIME = "application/vnd.abcnb.panel+html"
 PAGE = Path(__file__).parents[1] / "templates" / "calibration.html.j2"
 RULE, ALGORITHM_1 = "the rule: shares above τ", "Algorithm 1: strengths above κσ + μ"
-# Frames of a page without a kernel.
+# The frames on a page without a kernel.
 TAUS, KAPPAS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), (0.0, 1.0, 2.0, 3.0, 4.5, 6.0)
 TESTED_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
-# Trainings draw from the same global random generator, so one panel of a process trains at a time. A cell that trains
-# meanwhile makes the retrained model another one, but no worse.
+# Trainings draw from the same global random generator, so only one panel of a process trains at a time. If a cell
+# trains meanwhile, the retrained model comes out different, but no worse.
 _one_at_a_time, _drawing = threading.Lock(), threading.Lock()
 
 
 class CalibrationPanel(Panel):
-    """Finds the lines again at every move of a control; retrains with them at the press of a button.
+    """Finds the lines again whenever a control moves; retrains with them at the press of a button.
 
     Args:
-        run: a run of ABC (`abc`) of an encoder-decoder; any other is a ValueError.
-        runs: the folder of all runs, into which retrainings go.
+        run: a run of ABC (`abc`) with an encoder-decoder; ValueError for any other.
+        runs: the folder of all runs, where retrained models go.
         device: `auto`, `cpu` or `cuda`, for retraining and testing.
         samples: test samples per length.
     """
@@ -79,7 +79,7 @@ class CalibrationPanel(Panel):
 
     @property
     def config(self) -> Algorithm1Config:
-        """The choices of Algorithm 1; without a direction they are a ValueError."""
+        """The choices of Algorithm 1; ValueError if they have no direction."""
         names = ("kappa_self", "kappa_cross", "directions_self", "directions_cross")
         return Algorithm1Config(**{name: getattr(self, name).value for name in names}, rows=0)
 
@@ -92,11 +92,11 @@ class CalibrationPanel(Panel):
         return f"κ {self.kappa_cross.value:g}/{self.kappa_self.value:g}, Δ {' / '.join(deltas)}".replace("-", "−")
 
     def asked(self) -> tuple[Experiment, str]:
-        """What retraining would train, the run's experiment with the controls' choices, and its name."""
+        """The experiment that retraining would train, the run's with the controls' choices, and its name."""
         e = self.run.experiment
         if self.mode.value == RULE:
             return replace(e, tau=self.tau.value), self.name
-        model = replace(e.model, heads=e.interpolation.model.heads)  # a matrix for each of the plain model's
+        model = replace(e.model, heads=e.interpolation.model.heads)  # a matrix for each head of the plain model
         return replace(e, bias="algorithm1", algorithm1=self.config, tau=TAU, model=model), self.name
 
     def redraw(self) -> None:
@@ -130,7 +130,7 @@ class CalibrationPanel(Panel):
         self.maps.value = head_maps(*maps, names, title, source)
 
     def fragment(self) -> str:
-        """A self-contained HTML fragment with frames for several τ and κ; the controls stay where they were."""
+        """A self-contained HTML fragment with frames for several τ and κ; the controls are put back afterwards."""
         before = self.mode.value, self.tau.value, self.kappa_cross.value
         frames = {"tau": self._frames(RULE, self.tau, TAUS)}
         frames["kappa"] = self._frames(ALGORITHM_1, self.kappa_cross, KAPPAS)
@@ -142,7 +142,7 @@ class CalibrationPanel(Panel):
         self.mode.value, frames = mode, []
         for value in values:
             slider.value = value
-            small = io.BytesIO()  # of few colours, a fifth of the size
+            small = io.BytesIO()  # with few colours, a fifth of the size
             Image.open(io.BytesIO(self.maps.value)).convert("RGB").quantize(16).save(small, "PNG", optimize=True)
             png, text = base64.b64encode(small.getvalue()).decode("ascii"), self.text or self._said
             frames.append({"name": f"{value:g}", "png": png, "text": text})
@@ -153,9 +153,9 @@ class CalibrationPanel(Panel):
 
 
 class Retraining(widgets.VBox):
-    """Trains in the background what a panel asks for, and tests it by length; it resumes from the last checkpoint.
+    """Trains what a panel asks for in the background, and tests it by length; resumes from the last checkpoint.
 
-    The first curve is that of the panel's run; the other arguments are as in `CalibrationPanel`.
+    The first curve is the panel's own run; the other arguments are as in `CalibrationPanel`.
     """
 
     def __init__(self, panel: CalibrationPanel, runs: Path, device: str, samples: int):
@@ -186,13 +186,13 @@ class Retraining(widgets.VBox):
         self.thread.start()
 
     def stop(self) -> None:
-        """Ask the training to stop, which it does within a second, or after the length that is being tested."""
+        """Ask the training to stop, which it does within a second, or after the length being tested."""
         self._stop_asked.set()
         self.stop_button.disabled = True
         self.status.value = "stopping"
 
     def show_progress(self, text: str, steps: int = 0) -> None:
-        """Count steps, show a line, and heed a stop that was asked for."""
+        """Count steps and show a line; raises CancelledError if a stop was asked for."""
         self.progress.value += steps
         self.status.value = text
         if self._stop_asked.is_set():
@@ -210,7 +210,7 @@ class Retraining(widgets.VBox):
                 text = "Done: the curve is in the figure."
             except CancelledError:
                 text = "Stopped; the next press goes on from the last checkpoint, if there is one yet."
-            except Exception as error:  # whatever it is, the reader sees it; the thread has nobody else to tell
+            except Exception as error:  # show any error to the reader: the thread cannot report it otherwise
                 text = str(error).partition("\n")[0] or type(error).__name__
             finally:
                 _one_at_a_time.release()
@@ -219,7 +219,7 @@ class Retraining(widgets.VBox):
 
     def _listen(self, steps: int, loss: float) -> None:
         now, done, total = time.monotonic(), self.progress.value + steps, self.progress.max
-        # The first report of a resumed training counts the steps of its last time too.
+        # The first report of a resumed training also counts the steps done before.
         before, at = self._first_report = self._first_report or (now, done)
         text = f"step {done} of {total}, loss {loss:.3f}"
         if done > at:

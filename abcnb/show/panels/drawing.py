@@ -1,7 +1,7 @@
 """The maps of all heads that the panels draw.
 
-Sixteen axes of matplotlib take half a second at every move of a slider; pixels take a tenth of that. `pyplot` is left
-alone: its current figure belongs to the reader, and a panel may draw from a thread.
+Sixteen matplotlib axes take half a second at every move of a slider; drawing pixels takes a tenth of that.
+`pyplot` is left alone: its current figure belongs to the reader, and a panel may draw from a thread.
 """
 
 import io
@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from abcnb.show.style import CLOSED, COLOURMAP, KEPT
 
-WIDTH, LEFT, RIGHT, TOP = 960, 70, 80, 65  # pixels of the maps' picture, and of the room around the maps
+WIDTH, LEFT, RIGHT, TOP = 960, 70, 80, 65  # in pixels, the picture's width and the room around its maps
 CAPTION, LABELS, ACROSS = 32, 30, 4  # room above a row of maps and below the last one; maps in a row
 TITLE, TEXT = (ImageFont.truetype(findfont("DejaVu Sans"), size) for size in (14, 12))
 TOKENS = ImageFont.truetype(findfont("DejaVu Sans Mono"), 10)
@@ -36,14 +36,14 @@ def head_maps(
     tall: int = 115,
     step: int | None = None,
 ) -> bytes:
-    """Maps of cross- and self-attention, or of their biases, whose closed cells (−inf) are grey, as PNG.
+    """Maps of cross- and self-attention, or of their biases, as PNG; closed cells (−inf) are grey.
 
     Args:
         cross, self_: [maps, rows, columns] and [maps, rows, rows].
         names: of the maps of each attention.
         source, fed, written: tokens that label the source's columns, the steps attended to and the steps that write;
-            numbers where there are none, or no room.
-        weights: from 0 to 1, where they are not biases.
+            numbers if there are none, or no room.
+        weights: whether they are weights from 0 to 1, not biases.
         tall: height of a map, in pixels.
         step: the row outlined on every map.
     """
@@ -84,14 +84,14 @@ def head_maps(
 
 
 def of_heads(heads: Iterable[int]) -> tuple[list[str], list[str]]:
-    """Names of the maps of these heads, of cross- and of self-attention."""
+    """Names for the maps of these heads, in cross- and in self-attention."""
     return [f"cross-attention, head {head}" for head in heads], [f"self-attention, head {head}" for head in heads]
 
 
 def _layout(crossed: int, own: int, tall: int) -> tuple[tuple[int, int], dict[tuple[int, int], tuple[int, int]]]:
     """Width of a map and height of the picture; the upper left corner of each map, by attention and place in it.
 
-    Self-attention is below cross-attention, or beside it where each has one map.
+    Self-attention is below cross-attention, or beside it if each has one map.
     """
     maps, beside = (crossed, own), crossed == own == 1
     across, gap = (2, 75) if beside else (min(ACROSS, max(maps)), 20)
@@ -107,20 +107,20 @@ def _layout(crossed: int, own: int, tall: int) -> tuple[tuple[int, int], dict[tu
 
 
 def _cells(values: np.ndarray, norm: Normalize, size: tuple[int, int]) -> Image.Image:
-    """A matrix as a picture of coloured cells, grey where they are closed."""
+    """A matrix as a picture of coloured cells, closed ones in grey."""
     coloured = Image.fromarray(_COLOURS(norm(np.ma.masked_invalid(values)), bytes=True)[..., :3])
     return coloured.resize(size, Image.Resampling.NEAREST)
 
 
 def _labels(tokens: str, number: int, room: bool) -> list[tuple[int, str]]:
-    """Every token where there is room, else about four numbers."""
+    """Every token if there is room, else about four numbers."""
     if room and len(tokens) == number:
         return list(enumerate(tokens))
     return [(i, str(i)) for i in range(0, number, max(1, number // 4))]
 
 
 def _write_upwards(picture: Image.Image, text: str, left: int, top: int, bottom: int) -> None:
-    """Write a text from below to above, in the middle between two heights."""
+    """Write a text from bottom to top, centred between two heights."""
     line = Image.new("RGB", (bottom - top, 16), "white")
     ImageDraw.Draw(line).text((line.width / 2, 8), text, "black", TEXT, "mm")
     picture.paste(line.rotate(90, expand=True), (left, top))

@@ -15,8 +15,8 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import decode
 from abcnb.tasks.training_data import TrainingData
 
-MOST_STEPS = 300  # of an output whose whole attention is kept
-MOST_TOKENS = 2000  # that are written in rows for one input, a few seconds
+MOST_STEPS = 300  # most steps of an output whose whole attention is kept
+MOST_TOKENS = 2000  # most tokens written in rows for one input, in a few seconds
 WRONG, WRONG_IN_ROWS = "#f6d5c0", PALETTE[3]
 
 
@@ -24,8 +24,8 @@ class AttentionPanel(Panel):
     """An input typed by the reader, what the model writes for it, and the attention of every step.
 
     Args:
-        model: a trained encoder-decoder; a decoder-only model is a ValueError.
-        data: what it was trained on; operands are padded to its width at least, as in tests.
+        model: a trained encoder-decoder; ValueError for a decoder-only model.
+        data: what it was trained on; operands are padded to at least its width, as in tests.
         text: the first input, in the task's own form; empty for an example.
     """
 
@@ -86,7 +86,7 @@ class RowsPanel(Panel):
     """An input typed by the reader, and each row that the model writes, units first, with its wrong digits marked.
 
     Args:
-        model: of a task whose output is in rows; any other is a ValueError.
+        model: of a task whose output is in rows; ValueError for any other.
         data: what it was trained on.
         text: the first input, in the task's own form.
     """

@@ -1,4 +1,4 @@
-"""What all panels share: controls, a line for messages, tables and pictures, and HTML where no kernel answers."""
+"""What all panels share: controls, a line for messages, tables and pictures, and HTML for use without a kernel."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -21,15 +21,15 @@ def text_field(value: str) -> widgets.Text:
 
 
 def picture() -> widgets.Image:
-    """An image at the size it is drawn in, smaller where the panel is narrower."""
+    """An image at the size it is drawn in, smaller if the panel is narrower."""
     shape = {"width": "auto", "height": "auto", "max_width": "100%", "align_self": "flex-start"}
     return widgets.Image(format="png", layout=shape)
 
 
 def table(rows: Iterable[Sequence], head: Sequence[str] = ()) -> str:
-    """An HTML table that scrolls when large; a cell is a text, or a pair of a text and its colour, or None for none.
+    """An HTML table that scrolls when large; a cell is a text, or a pair of a text and its colour (or None).
 
-    Where there is no head, the first cell of each row names it.
+    Without a head, the first cell of each row is the row's heading.
     """
     heads = "".join(_cell('th scope="col"', name, ";border-bottom:1px solid") for name in head)
     body = ""
@@ -56,11 +56,11 @@ def _cell(tag: str, cell: object, style: str = "") -> str:
 class Panel(widgets.VBox):
     """Controls above, a line for messages below them, results at the bottom.
 
-    A subclass implements `redraw`, and calls `__init__`, which draws for the first time, when all is in place.
+    A subclass implements `redraw`, and calls `__init__`, which draws for the first time, once all is in place.
 
     Args:
-        controls: shown in this order; whenever one moves, the panel is redrawn.
-        results: the widgets of what is drawn; hidden where the controls ask for something that cannot be.
+        controls: shown in this order; whenever one changes, the panel is redrawn.
+        results: the widgets that show what is drawn; hidden if the controls ask for something impossible.
         described: one line on what the panel shows.
     """
 
@@ -80,11 +80,11 @@ class Panel(widgets.VBox):
             moved.observe(self.update, names="value")
 
     def redraw(self) -> None:
-        """Draw what the controls ask for; what cannot be drawn is a ValueError, whose text is for the reader."""
+        """Draw what the controls ask for; raises ValueError, with a text for the reader, if it cannot be drawn."""
         raise NotImplementedError
 
     def update(self, _change=None) -> None:
-        """`redraw`; what cannot be drawn becomes a message, and the results of before are hidden."""
+        """Call `redraw`; if it raises ValueError, show the message and hide the earlier results."""
         try:
             self.redraw()
             self.text = ""

@@ -25,7 +25,7 @@ KINDS = {
 
 
 def example_input(task: Task) -> str:
-    """An input in the task's own form, with the paper's digits as far as its base has them."""
+    """An input in the task's own form, with the paper's digits, each modulo the base."""
     paper = ("078114514", "0241919810")
     first, second = ("".join("0123456789abcdef"[int(digit) % task.base] for digit in text) for text in paper)
     if task.operands == 1:
@@ -46,10 +46,10 @@ class TasksPanel(Panel):
     """An input typed by the reader: its source, label and decoder input, and what each column is.
 
     Args:
-        task: its name; a task whose output is in rows is a ValueError.
+        task: its name; ValueError for a task whose output is in rows.
         text: the first input, in the task's own form; empty for an example.
-        base: of the digits; None is the task's own.
-        form: `natural` or `aligned`, where the task has it.
+        base: of the digits; None means the task's own.
+        form: `natural` or `aligned`, if the task has it.
     """
 
     def __init__(self, task: str = "addition", text: str = "", base: int | None = None, form: str = "aligned"):
@@ -97,8 +97,8 @@ class WindowPanel(Panel):
     """The window of ABS and cyclic position indexing on an input of zeros: half-width, sides, period, length.
 
     Args:
-        task: its name, on the aligned form where it has one; a task whose output is in rows is a ValueError.
-        length: digits at first.
+        task: its name, shown in aligned form if it has one; ValueError for a task whose output is in rows.
+        length: the number of digits at the start.
     """
 
     def __init__(self, task: str = "addition", length: int = 8):
