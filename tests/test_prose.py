@@ -110,6 +110,6 @@ def test_how_many_are_proved():
         ("laptop", "all {all} encoder-decoders"),
         ("decoder-only", "all {all} tried in one stream"),
     ):
-        mine = table.query("preset == @preset and task in @FOUR")
+        mine = table[table["preset"].eq(preset) & table["task"].isin(FOUR)]
         right, tried = (len(part.groupby(["task", "seed"])) for part in (mine.query("outcome == 'correct'"), mine))
         assert right == tried and text.format(all=tried) in sentence("README")
