@@ -47,7 +47,7 @@ def fit(
 ) -> Run:
     """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
 
-    ABC first fits the experiment it calibrates. If two processes ask for the same run, one trains it and the other
+    What a run builds on, to calibrate, prune or adapt, is fitted first. If two processes ask for the same run, one trains it and the other
     waits. Raises ValueError if the device is missing, or a stored run is damaged or another experiment's.
 
     Args:

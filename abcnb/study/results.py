@@ -4,6 +4,7 @@ accuracy.csv       scores: one row per (task, method, preset, seed, settings, te
 learning.csv       validations: one row per validation of the runs behind them
 lines.csv          lines that the rule found: one row per line of the runs behind them
 certificates.csv   outcomes of certifying models (`certificates`)
+why.csv            scores of the rule's variants (`why`)
 other-tasks.csv    scores of tasks that no method was chosen on (`other_tasks`)
 development.csv    scores of development seeds, which no published table shows
 """
