@@ -47,8 +47,9 @@ def fit(
 ) -> Run:
     """The run of an experiment: loaded if it is there, trained if not, resumed if it was interrupted.
 
-    What a run builds on, to calibrate, prune or adapt, is fitted first. If two processes ask for the same run, one trains it and the other
-    waits. Raises ValueError if the device is missing, or a stored run is damaged or another experiment's.
+    What a run builds on, to calibrate, prune or adapt, is fitted first. If two processes ask for the same run, one
+    trains it and the other waits. Raises ValueError if the device is missing, or a stored run is damaged or
+    another experiment's.
 
     Args:
         listener: called a few times a second with the number of steps done since its last call and the last loss, or
