@@ -723,6 +723,15 @@ def test_inputs_that_are_too_narrow_for_a_task_are_left_out():
         del FURTHER["plus-hundred"]
 
 
+def test_numbers_that_are_padded_further_are_pruned_on_no_longer_ones_than_in_training():
+    data = TrainingData("addition", numbers="even", width=20)
+    batches = short_inputs(data, torch.Generator())
+    digits = torch.cat([batch.target[:, :-1] for batch in batches]) - IDS["0"]
+    used = (digits > 0).any(0)
+    assert used.tolist() == [True] * 7 + [False] * 13
+    assert {batch.source.shape[1] for batch in batches} == {data.train(1, torch.Generator()).source.shape[1]}
+
+
 def test_what_is_pruned_says_the_same_whatever_it_reads():
     """And the certificate need not look at it: fewer windows are enough, below."""
     model, data = committed("successor")

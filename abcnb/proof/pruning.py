@@ -10,6 +10,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 
 from abcnb.lines.biases import Biases
 from abcnb.lines.line import Line, dealt
@@ -78,9 +79,13 @@ def short_inputs(data: TrainingData, generator: torch.Generator) -> list[Batch]:
     task = data.task
     if task.in_rows:
         return [data.train(ROWS // SHAPES, generator) for _ in range(SHAPES)]
-    widths = range(least_width(task), data.width + 1)
+    most = task.training_width(data.numbers)
+    widths = range(least_width(task), min(data.width, most) + 1)
     inputs = [inputs_with({}, task, width, ROWS // len(widths), generator) for width in widths]
-    return [task.batch(operands, data.form) for operands in inputs]
+    if data.width > most and data.numbers != "bucketed":  # numbers no longer, but padded further, as in the paper
+        whole = task.widths(data.width)
+        inputs = [[F.pad(a, (0, n - a.shape[1])) for a, n in zip(part, whole, strict=True)] for part in inputs]
+    return [task.batch(tuple(operands), data.form) for operands in inputs]
 
 
 def _observed(model: Transformer, batches: list[Batch]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
