@@ -146,7 +146,7 @@ def program():
 
 
 def printed_by(text):
-    """Run a program as it is printed; returns the exact match in percent that it prints, by length."""
+    """Run a program as it is printed; returns the exact match in percent that it prints, by length, and its last line."""
     with contextlib.redirect_stdout(io.StringIO()) as written:
         exec(compile(text, "README.md", "exec"), {"__name__": "__main__"})
     matches = [
@@ -154,7 +154,7 @@ def printed_by(text):
     ]
     found = {int(m[1]): (float(m[2]), int(m[3].replace(",", ""))) for m in matches if m}
     assert found and "share" in written.getvalue(), written.getvalue()
-    return found
+    return found, written.getvalue().splitlines()[-1]
 
 
 def test_the_program_of_the_readme_runs(small_pipeline):
@@ -162,9 +162,9 @@ def test_the_program_of_the_readme_runs(small_pipeline):
     smaller, trained = re.subn(r"abcnb\.(interpolate|retrain)\((.+)\)", rf"abcnb.\1(\2, {short})", program())
     smaller, samples = re.subn(r"\bsamples=[\d_]+", "samples=50", smaller)
     assert trained == 2 and samples == 1, "it trains both models, and says on how much it is tested"
-    found = printed_by(smaller)
+    found, told = printed_by(smaller)
     assert {count for _, count in found.values()} == {50}
-    assert found[max(found)][0] < 99, "thirty steps teach nobody to add"
+    assert found[max(found)][0] < 99 and told.startswith("wrong on $"), "thirty steps teach nobody to add"
 
 
 @pytest.mark.slow
@@ -173,9 +173,10 @@ def test_the_program_of_the_readme_generalizes_from_six_digits(seed):
     """About three minutes on one thread."""
     seeded, calls = re.subn(r"abcnb\.(interpolate|retrain|calibrate)\(", rf"\g<0>seed={seed}, ", program())
     seeded = re.sub(r"(seed=\d+), ((?:plain, )?data(?:, lines)?)", r"\2, \1", seeded)
-    found = printed_by(seeded)
-    print(f"seed {seed}: {found}")
+    found, told = printed_by(seeded)
+    print(f"seed {seed}: {found}, {told}")
     longest = max(found)
+    assert told.startswith("correct at every length: ")
     assert calls == 3 and longest > 6 and found[longest][0] >= 99 and found[longest][1] == 10_000
 
 
