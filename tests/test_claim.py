@@ -146,7 +146,7 @@ def program():
 
 
 def printed_by(text):
-    """Run a program as it is printed; returns the exact match in percent that it prints, by length, and its last line."""
+    """Run a program as it is printed; returns the exact matches in percent that it prints, by length, and its end."""
     with contextlib.redirect_stdout(io.StringIO()) as written:
         exec(compile(text, "README.md", "exec"), {"__name__": "__main__"})
     matches = [
