@@ -208,6 +208,16 @@ def test_the_plateau_has_a_curve_per_seed_and_the_lines_of_the_first():
     assert [text.get_text() for text in parity.texts] == ["9", "4", "τ = 0.1"]
 
 
+def test_every_share_of_a_line_is_a_point():
+    columns = ["task", "line", "share"]
+    rows = [("parity", "a[place]", 0.5), ("parity", "a[place]", 0.75), ("parity", "a[0]", 0.125), ("sums", "b", 0.25)]
+    parity, sums = figures.shares(pd.DataFrame(rows, columns=columns), 0.1, "title").axes
+    points = [[c.get_offsets()[:, 0].tolist() for c in axis.collections] for axis in (parity, sums)]
+    assert points == [[[0.5, 0.75], [0.125]], [[0.25]]]
+    assert [label.get_text() for label in parity.get_yticklabels()] == ["a[place]", "a[0]"]
+    assert parity.lines[-1].get_xdata() == [0.1, 0.1]
+
+
 def test_bias_by_distance_has_a_line_per_head():
     table = pd.DataFrame({"head": [0, 0, 1], "distance": [-1, 0, 0], "bias": [0.5, 1.0, -2.0]})
     (axis,) = figures.bias_by_distance({"ABC": table}, "title").axes

@@ -290,6 +290,23 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
 
 
 @style.themed()
+def shares(table: pd.DataFrame, tau: float, title: str) -> Figure:
+    """Every seed's share of each line as a point, one panel per task; τ is marked.
+
+    `table`: columns task, line, share.
+    """
+    rows = table.groupby("task")["line"].nunique().max()
+    figure, axes = style.row_of_axes(table["task"].unique(), 3.1, 0.26 * rows + 0.8, most=4)
+    for task, axis in axes.items():
+        looks = {"color": style.KEPT, "jitter": 0.2, "size": 5, "alpha": 0.6}
+        sns.stripplot(table[table["task"] == task], x="share", y="line", ax=axis, **looks)
+        axis.axvline(tau, linestyle=":", color="0.4")
+        axis.set(xlabel="share", ylabel="", xlim=(0, 1))
+        axis.grid(axis="y", color="0.9")
+    return style.finish(figure, title)
+
+
+@style.themed()
 def margins(found: dict[str, torch.Tensor], title: str) -> Figure:
     """Histogram over windows of the lead of the right logit, one panel per model; the least lead is marked.
 
