@@ -210,7 +210,12 @@ def test_the_plateau_has_a_curve_per_seed_and_the_lines_of_the_first():
 
 def test_every_share_of_a_line_is_a_point():
     columns = ["task", "line", "share"]
-    rows = [("parity", "a[place]", 0.5), ("parity", "a[place]", 0.75), ("parity", "a[0]", 0.125), ("sums", "b", 0.25)]
+    rows = [
+        ("parity", "a[place]", 0.5),
+        ("parity", "a[place]", 0.75),
+        ("parity", "a[0]", 0.125),
+        ("sums", "b", 0.25),
+    ]
     parity, sums = figures.shares(pd.DataFrame(rows, columns=columns), 0.1, "title").axes
     points = [[c.get_offsets()[:, 0].tolist() for c in axis.collections] for axis in (parity, sums)]
     assert points == [[[0.5, 0.75], [0.125]], [[0.25]]]

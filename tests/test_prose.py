@@ -99,9 +99,7 @@ def test_longer_training_numbers_move_the_boundary(rows):
     at_twelve, beyond = (long[long["length"] == length] for length in (12, 13))
     random, hard = (at_twelve.query("test_set == @name")["exact"].min() for name in ("random", "hard"))
     assert sorted(set(at_twelve["task"])) == ["addition", "successor"] and beyond["exact"].max() == 0
-    assert f"at least {percent(random)}% there (hard cases: {percent(hard)}%)" in sentence(
-        "README"
-    )
+    assert f"at least {percent(random)}% there (hard cases: {percent(hard)}%)" in sentence("README")
 
 
 def test_how_many_are_proved():
