@@ -131,11 +131,12 @@ def interpolate(
 
 
 def attention_of(
-    model: Transformer, data: TrainingData, what: str = "weights", seed: int = 0
+    model: Transformer, data: TrainingData, what: str = "weights", seed: int = 0, varying: bool = False
 ) -> list[AveragedAttention]:
     """A trained model's attention over 4,096 training samples, averaged for each shape that was drawn.
 
-    `what` is `weights` or `scores`; `data` is what it was trained on, and other data raise ValueError.
+    `what` and `varying` are as in `average_attention`; `data` is what it was trained on, and other data raise
+    ValueError.
 
     Source: paper, appendix D, step 1.
     """
@@ -143,7 +144,7 @@ def attention_of(
     drawn, generator = data.for_plain, generator_for("calibration", seed, data.device)
     size = CALIBRATION_SAMPLES // CALIBRATION_BATCHES
     batches = (drawn.train(size, generator) for _ in range(CALIBRATION_BATCHES))
-    return average_attention(model, batches, what)
+    return average_attention(model, batches, what, varying)
 
 
 def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: int = 0) -> Calibration:

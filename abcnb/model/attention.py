@@ -4,6 +4,7 @@ Step i writes the digit of place i, so its cross-attention has to find place i o
 anti-diagonal in each operand on an attention map (paper, section 3 and figures 2, 5, 6).
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import torch
@@ -26,21 +27,29 @@ def record(model: Transformer, batch: Batch, what: str = "weights") -> Recording
 
 @torch.no_grad()
 def average_attention(
-    model: Transformer, batches: Iterable[Batch], what: str = "weights"
+    model: Transformer, batches: Iterable[Batch], what: str = "weights", varying: bool = False
 ) -> list[AveragedAttention]:
     """Every layer's teacher-forced attention (`weights` or `scores`), averaged per shape over equal-sized batches.
+
+    With `varying`, attention to tokens that are the same in every sample of a shape counts as none: they show a step
+    nothing in training, whatever stands in their place later.
 
     Source: paper, appendix D, step 1, where the model decodes its own training samples; since it interpolates,
     decoding and teacher forcing feed it the same tokens.
     """
-    sums: dict[Stream, tuple[int, list[torch.Tensor]]] = {}
+    shapes: dict[Stream, list[Batch]] = defaultdict(list)
     for batch in batches:
-        recording = record(model, batch, what)
-        recorded = filter(None, (recording.self_attention, recording.cross_attention))
-        means = [torch.stack([layer.mean(0) for layer in layers]) for layers in recorded]
-        count, known = sums.get(batch.stream, (0, [0.0] * len(means)))
-        sums[batch.stream] = count + 1, [total + mean for total, mean in zip(known, means, strict=True)]
-    return [
-        AveragedAttention(model.stream_of(stream).to("cpu"), *(total.cpu() / count for total in totals))
-        for stream, (count, totals) in sums.items()
-    ]
+        shapes[batch.stream].append(batch)
+    found = []
+    for stream, alike in shapes.items():
+        sums = [0.0] * (1 + model.crossing)
+        for batch in alike:
+            recording = record(model, batch, what)
+            parts = zip(sums, (recording.self_attention, recording.cross_attention), strict=False)
+            sums = [total + torch.stack([layer.mean(0) for layer in layers]) for total, layers in parts]
+        means = [total / len(alike) for total in sums]
+        if varying:
+            read = map(torch.cat, ([model.sequence(batch) for batch in alike], [batch.source for batch in alike]))
+            means = [mean * (ids != ids[0]).any(0) for mean, ids in zip(means, read, strict=False)]
+        found.append(AveragedAttention(model.stream_of(stream).to("cpu"), *(mean.cpu() for mean in means)))
+    return found

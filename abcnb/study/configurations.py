@@ -23,7 +23,7 @@ TOLD = {
     "calibrated": (COUNTERS,),
     "pruned": (COUNTERS,),
     "algorithm1": (EDGES, "how long the longest test is", FILLED),
-    "columns": (EDGES, "how long the longest test is", FILLED),
+    "varying": (EDGES, "how long the longest test is", FILLED),
     "aligned": ("which digits belong together",),
     "kinds": (KIND,),
     "cyclic-columns": ("where the last operand ends, from which phases are counted",),

@@ -18,9 +18,9 @@ from abcnb.rivals.lora import LoRAConfig
 from abcnb.tasks.task import Task, get_task
 from abcnb.tasks.training_data import WIDEST, TrainingData
 
-OF_CROSSING = ("alibi-cross", "alibi-places", "window", "algorithm1", "columns")  # biases of cross-attention
+OF_CROSSING = ("alibi-cross", "alibi-places", "window", "algorithm1", "varying")  # biases of cross-attention
 IN_STREAMS = ("none", "own-token", "alibi", "by-hand", "calibrated", "pruned")  # the others
-RULE = ("calibrated", "columns")  # lines found by the rule
+RULE = ("calibrated", "varying")  # lines found by the rule
 FOUND = ("algorithm1", *RULE, "pruned")  # read off another model
 ONE_A_HEAD = ("by-hand", *RULE, "pruned")  # biases of one line a head, in models without positions
 LINES = ("window", *ONE_A_HEAD)
@@ -56,8 +56,9 @@ class Experiment:
         form, width, terms, shapes, train_numbers: what it is trained on, as in `TrainingData`.
         bias: `none`, `own-token` (in the first layer every token sees only itself), `alibi` (self-attention),
             `alibi-cross`, `alibi-places` (both, source columns counted from the left, and by place), `window` (the
-            paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS), `calibrated` (ABC), `columns` (ABC by the
-            same rule, over matrix columns), or `pruned` (the lines that pruning a model leaves).
+            paper's ABS), `algorithm1` (the paper's ABC), `by-hand` (ABS), `calibrated` (ABC), `varying` (ABC by the
+            same rule over matrix columns, where only attention to tokens that differ between samples counts), or
+            `pruned` (the lines that pruning a model leaves).
         tau: for ABC, the share that a line must exceed.
         interpolation: for ABC and LoRA, the experiment whose model is calibrated, pruned or adapted.
         look_once: for methods with lines, only the first layer has them; in others a step sees the start token.
@@ -128,7 +129,7 @@ class Experiment:
         for name, (got, wanted) in shared.items():
             if got != wanted:
                 raise ValueError(f"expected the {name} of the interpolating model, {wanted!r}, got {got!r}")
-        if (self.algorithm1 or self.bias == "columns") and other.train_numbers == "bucketed":
+        if (self.algorithm1 or self.bias == "varying") and other.train_numbers == "bucketed":
             raise ValueError(
                 "expected interpolation.train_numbers of one width, such as 'even', got 'bucketed': "
                 "over matrix columns attention is averaged in matrices of one size"
@@ -170,8 +171,8 @@ class Experiment:
         return in_one(stream) if self.in_one_stream else stream
 
     def searched(self, average: AveragedAttention) -> AveragedAttention:
-        """The average to seek lines in: for `columns`, over columns and the steps that write training digits."""
-        return average.over_columns(self.get_task().train_length) if self.bias == "columns" else average
+        """The average to seek lines in: for `varying`, over columns and the steps that write training digits."""
+        return average.over_columns(self.get_task().train_length) if self.bias == "varying" else average
 
     @property
     def digest(self) -> str:

@@ -234,7 +234,8 @@ def _found(run: Run, base: Run, device: torch.device) -> Biases:
             file=sys.stderr,
         )
     what = experiment.algorithm1.average if experiment.algorithm1 else "weights"
-    attention = pipeline.attention_of(base.model(device), plain.data(device), what, plain.seed)
+    asked = (what, plain.seed, experiment.bias == "varying")
+    attention = pipeline.attention_of(base.model(device), plain.data(device), *asked)
     tensors = {f"{shape.name}.self": shape.self_attention for shape in attention}
     if not plain.in_one_stream:
         tensors |= {f"{shape.name}.cross": shape.cross_attention for shape in attention}

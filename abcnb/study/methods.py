@@ -32,7 +32,7 @@ STEPS = {
     ("rows", "published"): {"multiplication": 3000, "nested": 2000, "": 2500},
     ("rows", "lines"): {"": 2500},
 }
-OF_NUMBERS = ("by-hand", "window", "algorithm1", "columns")  # biases that strings do not have
+OF_NUMBERS = ("by-hand", "window", "algorithm1", "varying")  # biases that strings do not have
 # What models in rows are trained on, except plain ones, which use the task's `for_plain`.
 IN_ROWS = {"multiplication": {"width": 6}, "many-addition": {"width": 6, "train_numbers": "repeated"}}
 LEARNING_RATE = 2e-3
@@ -74,7 +74,7 @@ METHODS = {
     "abs-nope": Method("the paper's ABS, w=1, no positions (NoPE + w=1)", "none", bias="window"),
     "abs": Method("ABS: lines written by hand", "none", "kinds", "by-hand"),
     "abc-paper": Method("the paper's ABC, Algorithm 1, operands padded to 61 digits", "none", bias="algorithm1"),
-    "abc-columns": Method("ABC over matrix columns, operands padded to 61 digits", "none", bias="columns"),
+    "abc-columns": Method("ABC over matrix columns that vary, padded to 61 digits", "none", bias="varying"),
     "abc": Method("ABC: lines found in the attention of Vanilla", "none", "kinds", "calibrated"),
     "abc-pruned": Method("ABC, retrained with the lines that pruning leaves", "none", "kinds", "pruned"),
     "learned": Method("a learned vector for each position (Gehring et al. 2017)", "learned"),
