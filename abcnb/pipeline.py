@@ -131,12 +131,11 @@ def interpolate(
 
 
 def attention_of(
-    model: Transformer, data: TrainingData, what: str = "weights", seed: int = 0, varying: bool = False
+    model: Transformer, data: TrainingData, what: str = "weights", seed: int = 0
 ) -> list[AveragedAttention]:
     """A trained model's attention over 4,096 training samples, averaged for each shape that was drawn.
 
-    `what` and `varying` are as in `average_attention`; `data` is what it was trained on, and other data raise
-    ValueError.
+    `what` is as in `average_attention`; `data` is what it was trained on, and other data raise ValueError.
 
     Source: paper, appendix D, step 1.
     """
@@ -144,7 +143,7 @@ def attention_of(
     drawn, generator = data.for_plain, generator_for("calibration", seed, data.device)
     size = CALIBRATION_SAMPLES // CALIBRATION_BATCHES
     batches = (drawn.train(size, generator) for _ in range(CALIBRATION_BATCHES))
-    return average_attention(model, batches, what, varying)
+    return average_attention(model, batches, what)
 
 
 def calibrate(model: Transformer, data: TrainingData, tau: float = TAU, seed: int = 0) -> Calibration:

@@ -37,7 +37,7 @@ def test_attention_to_tokens_that_never_vary_may_count_as_none():
     model, task = new_model(wanted, NO_BIASES), wanted.get_task()
     a, b = torch.tensor([[3, 0, 0], [9, 0, 0]]), torch.tensor([[8, 0, 0], [7, 0, 0]])  # sums 11 and 16
     batches = [task.batch((a[n : n + 1], b[n : n + 1])) for n in range(2)]
-    (whole,), (varying,) = (average_attention(model, batches, varying=chosen) for chosen in (False, True))
+    (whole,), (varying,) = (average_attention(model, batches, what) for what in ("weights", "varying"))
     assert whole.cross_attention.min() > 0  # $003+008& against $009+007&: columns 3 and 7 differ
     kept = torch.tensor([column in (3, 7) for column in range(9)])
     assert torch.equal(varying.cross_attention, whole.cross_attention * kept)

@@ -25,7 +25,7 @@ from abcnb.machine.checks import check_among, check_least, check_types
 
 DIRECTIONS = {-2: "anti-diagonal Δ=−2", -1: "anti-diagonal", 0: "vertical", 1: "diagonal", 2: "diagonal Δ=2"}
 CHOICES = {
-    "average": ("weights", "scores"),
+    "average": ("weights", "scores", "varying"),
     "statistic": ("sum", "mean"),
     "threshold_on": ("line", "centred"),
     "pool": ("direction", "head"),
@@ -41,7 +41,8 @@ class Algorithm1Config:
         directions_self, directions_cross: the Δ of the lines sought. Code: 1 and −1; text: −1, 0 and 1.
         rows: lines are sought in this many of the first output steps; 0 means all of them (text). The code takes
             the first 6: with operands padded to 61 digits, later steps of training samples write leading zeros.
-        average: what is averaged over samples: attention `weights` after the softmax (code) or `scores` before (text).
+        average: what is averaged over samples: attention `weights` after the softmax (code), `scores` before (text), or
+            `varying`, weights of tokens that differ between samples (ours).
         statistic: a line's d_l: the `sum` of its cells (code) or their `mean` (text).
         threshold_on: compare the `line`'s d_l (code), or d_l − max d, `centred` (text; weights never survive it).
         pool: take max d, σ and μ over each `direction` (code, which has one) or over the whole `head` (text).

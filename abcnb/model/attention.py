@@ -27,12 +27,12 @@ def record(model: Transformer, batch: Batch, what: str = "weights") -> Recording
 
 @torch.no_grad()
 def average_attention(
-    model: Transformer, batches: Iterable[Batch], what: str = "weights", varying: bool = False
+    model: Transformer, batches: Iterable[Batch], what: str = "weights"
 ) -> list[AveragedAttention]:
-    """Every layer's teacher-forced attention (`weights` or `scores`), averaged per shape over equal-sized batches.
+    """Every layer's teacher-forced attention, averaged per shape over equal-sized batches.
 
-    With `varying`, attention to tokens that are the same in every sample of a shape counts as none: they show a step
-    nothing in training, whatever stands in their place later.
+    `what` is `weights`, `scores`, or `varying`: weights, where those of tokens that are the same in every sample of a
+    shape are 0. Such tokens show a step nothing in training, whatever stands in their place later.
 
     Source: paper, appendix D, step 1, where the model decodes its own training samples; since it interpolates,
     decoding and teacher forcing feed it the same tokens.
@@ -44,11 +44,11 @@ def average_attention(
     for stream, alike in shapes.items():
         sums = [0.0] * (1 + model.crossing)
         for batch in alike:
-            recording = record(model, batch, what)
+            recording = record(model, batch, "weights" if what == "varying" else what)
             parts = zip(sums, (recording.self_attention, recording.cross_attention), strict=False)
             sums = [total + torch.stack([layer.mean(0) for layer in layers]) for total, layers in parts]
         means = [total / len(alike) for total in sums]
-        if varying:
+        if what == "varying":
             read = map(torch.cat, ([model.sequence(batch) for batch in alike], [batch.source for batch in alike]))
             means = [mean * (ids != ids[0]).any(0) for mean, ids in zip(means, read, strict=False)]
         found.append(AveragedAttention(model.stream_of(stream).to("cpu"), *(mean.cpu() for mean in means)))

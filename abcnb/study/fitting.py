@@ -233,9 +233,9 @@ def _found(run: Run, base: Run, device: torch.device) -> Biases:
             "validation: its attention may lack lines that the task needs; more training.steps may mend that",
             file=sys.stderr,
         )
-    what = experiment.algorithm1.average if experiment.algorithm1 else "weights"
-    asked = (what, plain.seed, experiment.bias == "varying")
-    attention = pipeline.attention_of(base.model(device), plain.data(device), *asked)
+    what = "varying" if experiment.bias == "varying" else "weights"
+    what = experiment.algorithm1.average if experiment.algorithm1 else what
+    attention = pipeline.attention_of(base.model(device), plain.data(device), what, plain.seed)
     tensors = {f"{shape.name}.self": shape.self_attention for shape in attention}
     if not plain.in_one_stream:
         tensors |= {f"{shape.name}.cross": shape.cross_attention for shape in attention}
