@@ -136,8 +136,6 @@ def attention_of(
     """A trained model's attention over 4,096 training samples, averaged for each shape that was drawn.
 
     `what` is as in `average_attention`; `data` is what it was trained on, and other data raise ValueError.
-
-    Source: paper, appendix D, step 1.
     """
     check_data(data, model)
     drawn, generator = data.for_plain, generator_for("calibration", seed, data.device)

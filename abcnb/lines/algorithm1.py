@@ -41,8 +41,7 @@ class Algorithm1Config:
         directions_self, directions_cross: the Δ of the lines sought. Code: 1 and −1; text: −1, 0 and 1.
         rows: lines are sought in this many of the first output steps; 0 means all of them (text). The code takes
             the first 6: with operands padded to 61 digits, later steps of training samples write leading zeros.
-        average: what is averaged over samples: attention `weights` after the softmax (code), `scores` before (text), or
-            `varying`, weights of tokens that differ between samples (ours).
+        average: the attention averaged: `weights` (code), `scores` before the softmax (text), or `varying` (ours).
         statistic: a line's d_l: the `sum` of its cells (code) or their `mean` (text).
         threshold_on: compare the `line`'s d_l (code), or d_l − max d, `centred` (text; weights never survive it).
         pool: take max d, σ and μ over each `direction` (code, which has one) or over the whole `head` (text).

@@ -58,8 +58,7 @@ class Score:
     @property
     def interval(self) -> tuple[float, float]:
         """95% Wilson interval of `exact_match`, in percent."""
-        low, high = wilson_interval(self.correct, self.samples)
-        return 100 * low, 100 * high
+        return tuple(100 * bound for bound in wilson_interval(self.correct, self.samples))
 
 
 def percent(value: float) -> str:
@@ -89,9 +88,8 @@ def check_test(samples: int, digits: float, operands: int) -> None:
 
 def check_dense(rows: float, device: torch.device = CPU) -> None:
     """Raise ValueError if attention over all pairs of tokens and its mask, needed without lines, cannot fit."""
-    advice = "ask for shorter inputs, or a model with lines"
-    # A number takes 4 bytes.
-    check_memory(4 * rows**2, f"attention over {rows:,.0f} tokens", advice, device)
+    needed, advice = 4 * rows**2, "ask for shorter inputs, or a model with lines"  # a number takes 4 bytes
+    check_memory(needed, f"attention over {rows:,.0f} tokens", advice, device)
 
 
 # Decoder tokens per forward pass: few enough for a CPU's cache (twice as fast as 32,768), many on a GPU.
