@@ -102,6 +102,19 @@ def test_longer_training_numbers_move_the_boundary(rows):
     assert f"at least {percent(random)}% there (hard cases: {percent(hard)}%)" in sentence("README")
 
 
+@pytest.mark.parametrize("method", ["abc-paper", "abc-columns"])
+def test_the_papers_condition(rows, method):
+    """Percent at 60 random digits with operands padded to 62, seed by seed."""
+    shown = rows.query("method == @method and length == 60 and test_set == 'random' and task in @FOUR")
+    shown = shown[shown["settings"].str.startswith("width=62")].sort_values("seed")
+    assert len(shown) >= 10
+    names = {"successor": "Successor", "addition": "Addition", "n-by-1": "N×1"}
+    for (task, _), group in shown.groupby(["task", "settings"]):
+        *most, last = map(percent, group["exact"])
+        told = f"{', '.join(most)} and {last}" if set(most) != {last} else last
+        assert f"{told}% on {names[task]}" in sentence("results")
+
+
 def test_how_many_are_proved():
     table = results.read(REPORTS / "results" / "certificates.csv").query("method == 'abc' and settings == ''")
     for preset, text in (
