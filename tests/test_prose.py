@@ -54,7 +54,7 @@ def test_wrong_tokens_of_the_one_rule(rule):
     hard, padded = (abc.query("length == 60 and test_set == @name") for name in ("hard", "padded"))
     lowest = percent(hard["worst_percent"].astype(float).min())
     assert f"at least {lowest}% on every kind of hard case at 60 digits" in sentence("README")
-    assert f"the lowest kind of hard case has {lowest}%" in sentence("results")
+    assert f"the lowest kind of hard case scores {lowest}%" in sentence("results")
     assert f"the worst padding there {percent(padded['worst_percent'].astype(float).min())}%" in sentence(
         "results"
     )
@@ -83,13 +83,13 @@ def test_kerple_in_short(rows):
     told = rows[rows["settings"].str.contains(TOLD) & rows["method"].eq("kerple") & rows["length"].eq(60)]
     three = told.query("task != 'n-by-1'")
     low = [int(three.query("test_set == @name")["exact"].min()) for name in ("random", "hard")]
-    assert f"KERPLE has {low[0]} to 100% on three tasks of four (hard cases from {low[1]}%)" in sentence("README")
+    assert f"KERPLE scores {low[0]} to 100% on three tasks of four (hard cases from {low[1]}%)" in sentence("README")
 
 
 def test_the_papers_windows(rows):
     at_60 = rows.query(f"{AT_60} and settings == '' and preset == 'laptop' and seed in [0, 1, 2]")
     worst = at_60.groupby(["method", "task"])["exact"].min()
-    assert f"`abs-cpi` has at least {percent(worst['abs-cpi'].min())}% on all four tasks" in sentence("README")
+    assert f"`abs-cpi` scores at least {percent(worst['abs-cpi'].min())}% on all four tasks" in sentence("README")
     assert f"`abs-nope` on three (N×1: {percent(worst['abs-nope', 'n-by-1'])}%)" in sentence("README")
     assert worst["abs-nope"].drop("n-by-1").min() > 99
 
