@@ -18,11 +18,10 @@ from abcnb.show import figures, hero, style
 from abcnb.show.panels.drawing import _labels, _layout, head_maps, of_heads
 from abcnb.show.style import CLOSED as GREY
 from abcnb.show.style import COLOURMAP, KEPT
-from abcnb.study import results, views
+from abcnb.study import results
 from abcnb.study.methods import METHODS, experiment
 from abcnb.study.runs import load_run
 from abcnb.tasks.task import get_task
-from tests.made_up import made_up
 
 CLOSED = -torch.inf
 
@@ -98,16 +97,6 @@ def test_closed_cells_are_masked_and_open_ones_span_the_colours():
 def test_a_window_of_open_and_closed_cells_has_no_colour_bar(low, bars):
     figure = figures.bias_maps(torch.tensor([[[low, 0.0, CLOSED]]]), "bias")
     assert [axis.get_ylabel() for axis in figure.axes].count("bias") == bars
-
-
-def test_score_maps_have_a_scale_each():
-    given = {"one": torch.tensor([[0.0, 1.0]]), "two": torch.tensor([[CLOSED, -4.0], [2.0, 0.0]])}
-    figure = figures.score_maps(given | {"open or closed": torch.tensor([[CLOSED, 0.0]])}, "scores")
-    maps, limits = meshes(figure)
-    assert limits[:2] == [(0.0, 1.0), (-4.0, 2.0)]
-    assert [axis.get_ylabel() for axis in figure.axes].count("added to the score") == 2
-    assert np.ma.getmaskarray(maps[1]).tolist() == [[True, False], [False, False]]
-    assert [axis.get_title() for axis in figure.axes if axis.get_xlabel()] == [*given, "open or closed"]
 
 
 def test_offset_maps_share_a_scale_and_leave_out_what_has_no_weight():
@@ -223,12 +212,6 @@ def test_every_share_of_a_line_is_a_point():
     assert parity.lines[-1].get_xdata() == [0.1, 0.1]
 
 
-def test_bias_by_distance_has_a_line_per_head():
-    table = pd.DataFrame({"head": [0, 0, 1], "distance": [-1, 0, 0], "bias": [0.5, 1.0, -2.0]})
-    (axis,) = figures.bias_by_distance({"ABC": table}, "title").axes
-    assert drawn(axis) == {"head 0": [[-1, 0.5], [0, 1.0]], "head 1": [[0, -2.0]]}
-
-
 def test_reading_by_step_has_a_panel_per_length():
     columns = ["length", "step", "share", "correct"]
     table = pd.DataFrame([(9, 0, 80.0, 100.0), (4, 0, 90.0, 95.0), (4, 1, 70.0, 60.0)], columns=columns)
@@ -301,29 +284,6 @@ def test_every_seed_is_a_point():
     assert [label.get_text() for label in addition.get_yticklabels()] == ["ABC", "plain"]
 
 
-def test_schemes_are_drawn_at_what_they_are_told():
-    rows = [made_up("addition", "t5", seed, 60, 10 * seed) for seed in (0, 1)]
-    rows += [made_up("addition", "t5", 0, 60, 50, settings="model.cross_distance=places training.steps=3000")]
-    rows += [made_up("addition", "kerple", 0, 60, 70, settings="model.cross_distance=right")]
-    rows += [made_up("addition", "abc", seed, 60, right) for seed, right in enumerate((100, 98))]
-    table = views.with_intervals(pd.DataFrame(rows))
-    figure = figures.exact_match_by_told(views.by_what_is_told(table), table[table["method"] == "abc"], "told")
-    lines = drawn(figure.axes[0])
-    assert [(round(x), y) for x, y in lines["t5"]] == [(0, 0), (0, 10), (2, 50)]
-    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
-    assert labels == ["columns\nfrom the left", "columns\nfrom the right", "places"]
-    assert [(round(x), y) for x, y in lines["kerple"]] == [(1, 70)]
-    assert lines["abc, worst seed"][0][1] == 98
-
-
-def test_cost_and_accuracy_has_a_point_per_run():
-    columns = ["task", "method", "exact_match", "minutes"]
-    rows = [("addition", "ABC", 100.0, 2.0), ("addition", "plain", 0.0, 1.0), ("addition", "ABC", 90.0, 3.0)]
-    (axis,) = figures.cost_and_accuracy(pd.DataFrame(rows, columns=columns), "minutes", "min", "title").axes
-    assert drawn(axis) == {"ABC": [[2.0, 100.0], [3.0, 90.0]], "plain": [[1.0, 0.0]]}
-    assert axis.get_xlabel() == "min"
-
-
 def test_number_lengths_are_bars():
     table = pd.DataFrame(
         {"numbers": ["even", "even", "uniform"], "digits": [1, 2, 2], "percent": [40.0, 60.0, 100.0]}
@@ -379,16 +339,6 @@ def test_the_hero_is_written_wide_and_small(repository, tmp_path):
         with Image.open(file) as image:
             assert image.size == (2000, 640)
         assert file.stat().st_size < 300_000
-
-
-def test_a_square_of_shapes_outlines_what_was_trained_on():
-    table = pd.DataFrame([[100.0, 90.0, 50.0], [80.0, 70.0, 0.0]], index=[2, 6], columns=[3, 6, 20])
-    figure = figures.exact_match_by_shape(table, 6, "title")
-    axis = figure.axes[0]
-    assert axis.collections[0].get_array().reshape(2, 3).tolist() == table.values.tolist()
-    (corner,) = axis.patches
-    assert (corner.get_xy(), corner.get_width(), corner.get_height()) == ((0, 0), 2, 2)
-    assert [text.get_text() for text in axis.texts] == ["100", "90", "50", "80", "70", "0"]
 
 
 def test_marked_cells_of_an_attention_map_are_outlined():

@@ -83,7 +83,9 @@ def test_kerple_in_short(rows):
     told = rows[rows["settings"].str.contains(TOLD) & rows["method"].eq("kerple") & rows["length"].eq(60)]
     three = told.query("task != 'n-by-1'")
     low = [int(three.query("test_set == @name")["exact"].min()) for name in ("random", "hard")]
-    assert f"KERPLE scores {low[0]} to 100% on three tasks of four (hard cases from {low[1]}%)" in sentence("README")
+    assert f"KERPLE scores {low[0]} to 100% on three tasks of four (hard cases from {low[1]}%)" in sentence(
+        "README"
+    )
 
 
 def test_the_papers_windows(rows):

@@ -258,14 +258,3 @@ def test_a_score_becomes_a_row_and_a_score_again(vanilla_run, tmp_path):
     scores = [Score(6, 90, 40, 75, 800, "a", "b", "chain", 33.3333), Score(7, 90, 40, 75, 800, "a", "b")]
     record(file, [results.row(vanilla_run, "hard", score) for score in scores])
     assert [results.score_of(row) for row in read(file).itertuples()] == scores
-
-
-def test_of_a_scheme_told_the_same_the_longest_training_counts():
-    told = "model.cross_distance=places"
-    rows = [made_up(method="t5", settings=told, train_steps=3000), made_up(method="t5", settings="")]
-    rows += [
-        made_up(method="t5", settings=f"{told} training.steps=9000", train_steps=9000),
-        made_up(method="rope"),
-    ]
-    found = views.by_what_is_told(pd.DataFrame(rows))
-    assert found[["told", "train_steps"]].to_numpy().tolist() == [["columns from the left", 20], ["places", 9000]]

@@ -112,48 +112,6 @@ def seeds(table: pd.DataFrame, title: str) -> Figure:
     return style.finish(figure, title)
 
 
-def _points(table: pd.DataFrame, x: str, width: float, height: float) -> tuple[Figure, dict[str, Axes]]:
-    """Exact match against a column, one point per run, one axis per task."""
-    figure, axes = style.row_of_axes(table["task"].unique(), width, height, 1.7, "exact match (%)", sharey=True)
-    for task, axis in axes.items():
-        for method, look in style.line_styles(table["method"]).items():
-            mine = table[(table["task"] == task) & (table["method"] == method)]
-            axis.plot(mine[x], mine["exact_match"], label=method, alpha=0.8, **look | {"linestyle": "none"})
-        axis.set_ylim(-4, 104)
-    return figure, axes
-
-
-@style.themed()
-def exact_match_by_told(table: pd.DataFrame, reference: pd.DataFrame, title: str) -> Figure:
-    """Exact match of schemes by what their distance is taken from, one point per seed, one panel per task.
-
-    `table`: columns task, method, told (categorical), exact_match (percent), at one length; `reference`: the same
-    without told, each of its methods drawn as a line at its worst seed.
-    """
-    told, methods = table["told"].cat.categories, list(table["method"].unique())
-    beside = table["method"].map(methods.index) - (len(methods) - 1) / 2
-    figure, axes = _points(table.assign(place=table["told"].cat.codes + 0.12 * beside), "place", 3.6, 3.2)
-    for task, axis in axes.items():
-        worst = reference[reference["task"] == task].groupby("method")["exact_match"].min()
-        for method, lowest in worst.items():
-            axis.axhline(lowest, color="0.6", linewidth=1, label=f"{method}, worst seed")
-        axis.set_xlim(-0.5, len(told) - 0.5)
-        axis.set_xticks(range(len(told)), [name.replace(" from", "\nfrom") for name in told])
-    return style.finish(figure, title)
-
-
-@style.themed()
-def cost_and_accuracy(table: pd.DataFrame, cost: str, label: str, title: str) -> Figure:
-    """Exact match against a cost of training, one point per run, one panel per task.
-
-    `table`: columns task, method, exact_match (percent) and the one that `cost` names; `label`: the cost and unit.
-    """
-    figure, axes = _points(table, cost, 2.5, 3.0)
-    for axis in axes.values():
-        axis.set(xlabel=label, xlim=(0, None))
-    return style.finish(figure, title, labels=_saying_one_seed(table["method"].unique(), table, "task"))
-
-
 @style.themed()
 def number_lengths(table: pd.DataFrame, title: str) -> Figure:
     """How long the numbers are, as bars: percent of the numbers of each kind against their digits.
@@ -174,21 +132,6 @@ def _draw_percents(axis: Axes, table: pd.DataFrame, **options) -> None:
     )
     axis.tick_params(rotation=0, length=0)
     axis.set_facecolor(style.CLOSED)
-
-
-@style.themed()
-def exact_match_by_shape(table: pd.DataFrame, trained: int, title: str) -> Figure:
-    """Percent exact match over a square of shapes, such as terms and digits, with the training corner outlined.
-
-    `table`: values in percent, both sizes ascending; `trained`: the largest size trained on, in both directions.
-    """
-    side = 0.72 * max(table.shape)
-    figure, axis = plt.subplots(figsize=(side + 1.6, side + 0.4), layout="constrained")
-    _draw_percents(axis, table, annot_kws={"fontsize": 9}, cbar_kws={"label": "exact match (%)"})
-    inside = [int((sizes <= trained).sum()) for sizes in (table.columns, table.index)]
-    axis.add_patch(Rectangle((0, 0), *inside, fill=False, color=style.KEPT, linewidth=3, clip_on=False))
-    axis.set_title(title)
-    return figure
 
 
 @style.themed()
@@ -228,24 +171,6 @@ def line_strengths(lines: pd.DataFrame, head: int) -> Figure:
     figure.axes[0].legend(fontsize=7)
     figure.suptitle(f"head {head}")
     return figure
-
-
-@style.themed()
-def bias_by_distance(panels: dict[str, pd.DataFrame], title: str) -> Figure:
-    """The scalar that each scheme adds to the attention score of two steps, against their distance.
-
-    `panels`: name of the scheme to a table of head, distance (j − i, in steps), bias.
-
-    Source: paper, figure 12 (schematic there: the factors that determine the bias of RPE and of ABC).
-    """
-    figure, axes = style.row_of_axes(panels, 4.2, 3.2, ylabel="added to the score", sharex=True, sharey=True)
-    for name, axis in axes.items():
-        for head, group in panels[name].groupby("head"):
-            look = {"label": f"head {head}", "markersize": 4} | style.line_style(head)
-            axis.plot("distance", "bias", data=group, **look)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set(xlabel="distance j − i (steps)")
-    return style.finish(figure, title)
 
 
 @style.themed()
@@ -352,8 +277,7 @@ def _maps(
 ) -> Figure:
     """Heat maps by name, four in a row, with few ticks or the source's tokens; −inf is grey.
 
-    With `limits` they share a scale, and only the last one has a colour bar. `bar` is its label; empty for no bar,
-    and there is none where all open cells are alike.
+    They share a scale, and the last one has a colour bar, labelled `bar`; none if that is empty.
     In one stream a row is a token too, the one before the token it writes.
     """
     figure, axes = style.row_of_axes(matrices, *size, most=4)
@@ -364,12 +288,11 @@ def _maps(
         some = {column: column for column in range(0, columns, max(1, columns // 6))}
         down = {row: row for row in range(0, rows, max(1, rows // 8))}
         mesh = _draw_map(axis, values, down, dict(enumerate(source)) if labelled else some, **limits)
-        graded = np.ptp(values[np.isfinite(values)]) > 0
-        if bar and (name == list(matrices)[-1] if limits else graded):
-            figure.colorbar(mesh, ax=axis, label=bar).outline.set_visible(False)
         if labelled:
             axis.tick_params("x", labelsize=7 if columns <= 20 else 6)
         axis.set(xlabel=columns_are, ylabel="token" if columns_are == "token" else "output step")
+    if bar:
+        figure.colorbar(mesh, ax=axis, label=bar).outline.set_visible(False)
     return style.finish(figure, title)
 
 
@@ -420,15 +343,6 @@ def bias_maps(
     size = width, max(2.0, 0.045 * rows + 1.2)
     heads = dict(zip(names or [f"head {head}" for head in range(len(bias))], bias, strict=True))
     return _maps(heads, title, size, bar, source, columns_are, vmin=low or -1, vmax=0)
-
-
-@style.themed()
-def score_maps(matrices: dict[str, torch.Tensor], title: str) -> Figure:
-    """What several schemes add to the attention scores of one head, one map each, each on its own scale.
-
-    `matrices`: name to [rows, columns], −inf where closed.
-    """
-    return _maps(matrices, title, (3.9, 2.9), "added to the score")
 
 
 @style.themed()

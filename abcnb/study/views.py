@@ -84,25 +84,6 @@ def effects(table: pd.DataFrame, choices: Sequence[Choice], lengths: Sequence[in
     return pd.DataFrame(rows, columns=columns, dtype=object).fillna("not run")
 
 
-# Schemes whose cross-attention depends only on a distance, and what that distance is taken from, by its name in a
-# row's settings.
-BY_DISTANCE = ("alibi-cross", "t5", "kerple", "fire", "rpe")
-TOLD = {"left": "columns from the left", "right": "columns from the right", "places": "places"}
-
-
-def by_what_is_told(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of schemes by distance, with a column `told`: those values of `TOLD` that occur, in their order.
-
-    Of the settings tried for a scheme on a task with a distance, those trained for the most steps count.
-    """
-    rows = table[table["method"].isin(BY_DISTANCE)]
-    distance = rows["settings"].str.extract(r"(?:cross_distance=|bias=alibi-)(\w+)", expand=False).fillna("left")
-    rows = rows.assign(told=pd.Categorical(distance.map(TOLD), list(TOLD.values())))
-    most = rows.groupby(["task", "method", "told"], observed=True)["train_steps"].transform("max")
-    rows = rows[rows["train_steps"] == most]
-    return rows.assign(told=rows["told"].cat.remove_unused_categories())
-
-
 def in_order(table: pd.DataFrame) -> pd.DataFrame:
     """Rows in the order in which tasks, methods and presets are registered, then by seed."""
     order = {name: place for names in (TASKS, METHODS, PRESETS) for place, name in enumerate(names)}
