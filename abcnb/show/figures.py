@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
@@ -33,10 +32,8 @@ def draw_accuracy(axis: Axes, table: pd.DataFrame, train_length: int, styles: Ma
 
     Bands are 95% Wilson intervals for one seed, and reach from the worst to the best of several.
 
-    Args:
-        table: columns method, length, exact_match, low, high (percent), and one row per seed.
-        train_length: the longest length of which every number may be trained on; marked.
-        styles: method name to the style of its line, in the order of the legend.
+    `table`: columns method, length, exact_match, low, high (percent), one row per seed; `train_length`: the longest
+    length of which every number may be trained on, marked; `styles`: of the methods, in the order of the legend.
     """
     for method in [name for name in styles if name in set(table["method"])]:
         look, by_length = styles[method], table[table["method"] == method].groupby("length")
@@ -44,7 +41,7 @@ def draw_accuracy(axis: Axes, table: pd.DataFrame, train_length: int, styles: Ma
         low = by_length["exact_match" if several else "low"].min()
         high = by_length["exact_match" if several else "high"].max()
         axis.fill_between(mean.index, low, high, color=look["color"], alpha=0.2, linewidth=0)
-        axis.plot(mean.index, mean, label=method, **{"markersize": 4.5} | look)
+        axis.plot(mean.index, mean, label=method, **look)
     axis.axvline(train_length, linestyle=":", color="0.4")
     above = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "bottom"}
     axis.text(train_length, 1.01, "training length", fontsize=9, color="0.35", **above)
@@ -197,7 +194,6 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
     """
     figure, axes = style.row_of_axes(table["task"].unique(), 3.2, 2.8, 1.0, "exact match (%)", sharey=True)
     looks = {seed: style.line_style(number) for number, seed in enumerate(sorted(table["seed"].unique()))}
-    shown: dict[str, Artist] = {}
     for task, axis in axes.items():
         mine = table[table["task"] == task]
         for seed, curve in mine.groupby("seed"):
@@ -210,8 +206,7 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
         axis.set_xticks([], minor=True)
         axis.axvline(chosen, linestyle=":", color="0.4")
         axis.annotate(f"τ = {chosen:g}", (chosen, 0), (3, 2), textcoords="offset points", fontsize=7, color="0.4")
-        shown |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    return style.finish(figure, title, handles=shown.values(), labels=shown)
+    return style.finish(figure, title)
 
 
 @style.themed()
@@ -306,11 +301,8 @@ def attention_maps(
 ) -> Figure:
     """Heat maps of attention weights, one per head, on one colour scale.
 
-    Args:
-        attention: [heads, rows, columns], weights from 0 to 1.
-        source: the source's characters, or one stand-in per column, as tick labels.
-        columns_are: label of the columns.
-        marked: cells to outline, as (row, column).
+    `attention`: [heads, rows, columns]; `source`: the source's characters, or one stand-in per column, as tick labels;
+    `columns_are`: label of the columns; `marked`: cells to outline, as (row, column).
     """
     _, rows, columns = attention.shape
     size = np.clip((0.16 * columns, 0.18 * rows), (2.4, 2.0), (2.9, 2.6))

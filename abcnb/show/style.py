@@ -5,7 +5,7 @@ The theme holds only while a figure is made: importing this package leaves the r
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, count
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -100,9 +100,9 @@ def row_of_axes(
 
 
 def finish(figure: Figure, title: str, place: str = "outside right center", **legend) -> Figure:
-    """Give a figure its title and its first axis's legend, if any; matplotlib's `labels` may rename entries."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(**{"handles": handles, "labels": labels, "loc": place} | legend)
+    """Give a figure its title and the legend of its axes, if any; matplotlib's `labels` may rename entries."""
+    entries = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in figure.axes]
+    if named := {label: handle for handle, label in chain(*entries)}:
+        figure.legend(**{"handles": named.values(), "labels": named, "loc": place} | legend)
     figure.suptitle(title)
     return figure
