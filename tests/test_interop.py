@@ -185,7 +185,7 @@ def test_recorded_attention_is_calibrated():
 )
 def test_attention_of_other_tokens_than_the_streams_is_refused(weights, told):
     with pytest.raises(ValueError, match=told):
-        averaged(weights, RULE.stream(encode("$12+34=64")))
+        calibrate_attention([averaged(weights, RULE.stream(encode("$12+34=64")))])
 
 
 def test_attention_is_recorded_whose_options_are_given_by_position():

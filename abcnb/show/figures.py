@@ -83,8 +83,8 @@ def learning_curves(histories: dict[str, list[dict]], title: str) -> Figure:
     """Validation exact match against training steps, one line per run (its name and `history`)."""
     figure, axis = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
     for name, look in style.nested_styles(histories).items():
-        steps, exact = ([record[key] for record in histories[name]] for key in ("step", "exact_match"))
-        axis.plot(steps, exact, label=name, **look)
+        records = pd.DataFrame(histories[name], columns=["step", "exact_match"])
+        axis.plot("step", "exact_match", data=records, label=name, **look)
     axis.set(xlabel="optimizer steps", ylabel="validation exact match (%)", ylim=(-3, 103), title=title)
     figure.legend(loc="outside right center")
     return figure
@@ -183,7 +183,7 @@ def reading_by_step(table: pd.DataFrame, train_length: int, title: str) -> Figur
         axis.plot(mine["step"], mine["correct"], markersize=4, label="digit correct", **style.line_style(1))
         axis.axvline(train_length - 0.5, linestyle=":", color="0.4", label="end of the trained digits")
         axis.set(xlabel="output step (place)", ylim=(-3, 103))
-    return style.finish(figure, title, "outside lower center", ncols=3)
+    return style.finish(figure, title, loc="outside lower center", ncols=3)
 
 
 @style.themed()
@@ -266,7 +266,7 @@ def _maps(
     title: str,
     size: tuple[float, float],
     bar: str,
-    source: str | None = None,
+    source: str = "",
     columns_are: str = "column",
     **limits,
 ) -> Figure:
@@ -295,7 +295,7 @@ def _maps(
 def attention_maps(
     attention: torch.Tensor,
     title: str,
-    source: str | None = None,
+    source: str = "",
     columns_are: str = "source column",
     marked: Sequence[tuple[int, int]] = (),
 ) -> Figure:
@@ -318,7 +318,7 @@ def attention_maps(
 def bias_maps(
     bias: torch.Tensor,
     title: str,
-    source: str | None = None,
+    source: str = "",
     columns_are: str = "source column",
     names: Sequence[str] = (),
 ) -> Figure:

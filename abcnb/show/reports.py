@@ -21,7 +21,7 @@ import psutil
 import torch
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
-from nbformat.v4 import new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_output
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
@@ -163,11 +163,10 @@ def build_pages(execution: Execution, folder: Path = NOTEBOOKS) -> list[str]:
     target = execution.pages()
     files = {"index": README} | {file.stem: file for file in find([], folder)}
     files |= {file.stem: file for file in sorted(execution.reports.glob("*.md"))}
-    documents = {}  # each with what it was made with
+    documents: dict[str, tuple[dict, list[str]]] = {}  # each with what it was made with
     for name, file in files.items():
         if file.suffix == ".md":
-            text = file.read_text(encoding="utf-8")
-            documents[name] = new_notebook(cells=[new_markdown_cell(text)]), []
+            documents[name] = {"cells": [{"source": file.read_text(encoding="utf-8")}]}, []
         elif notebook := execution.done(file):
             documents[name] = clean(notebook), notebook.metadata.abcnb.provenance
     ready = frozenset(name for name in files if name in documents or (target / f"{name}.html").exists())

@@ -99,10 +99,10 @@ def row_of_axes(
     return figure, axes
 
 
-def finish(figure: Figure, title: str, place: str = "outside right center", **legend) -> Figure:
-    """Give a figure its title and the legend of its axes, if any; matplotlib's `labels` may rename entries."""
+def finish(figure: Figure, title: str, **legend) -> Figure:
+    """Give a figure its title and the legend of its axes, if any; options as in matplotlib, such as `labels`."""
     entries = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in figure.axes]
     if named := {label: handle for handle, label in chain(*entries)}:
-        figure.legend(**{"handles": named.values(), "labels": named, "loc": place} | legend)
+        figure.legend(**{"handles": named.values(), "labels": named, "loc": "outside right center"} | legend)
     figure.suptitle(title)
     return figure

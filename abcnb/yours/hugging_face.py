@@ -50,8 +50,7 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
             perhaps `attention_mask` and `position_ids`; of any lengths, padded on either side.
         rule: what the tokens are.
 
-    Raises:
-        ValueError: if the model returns no attention weights, or a batch is not [batch, tokens] or a prompt alone.
+    ValueError if the model returns no attention weights, or a batch is not [batch, tokens] or a prompt alone.
     """
     sums = {}
     with _evaluating(model), ExitStack() as after:
@@ -89,7 +88,8 @@ def attach(
     Prompt rows, and steps whose lines lead nowhere, see the first token: begin sequences with a token reserved for
     this. Training, evaluation and `generate` work as before, on batches of any lengths, padded on either side (for
     `generate`, on the left). The lines are saved with the model's weights, as a buffer (`attach_saved`). They work
-    when the model itself is called; calling `model.forward(…)` or its body alone raises ValueError.
+    when the model itself is called; calling `model.forward(…)` or its body alone raises ValueError. So does
+    attaching them to a model that would ignore some of them, or whose sizes they do not fit.
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
@@ -97,13 +97,9 @@ def attach(
         rule: what the tokens are.
         keep_positions: keep the model's own positions, which fail beyond those it was trained on; by default every
             token has position 0, as in `abc`.
-
-    Raises:
-        ValueError: if the model would ignore some or all of the lines, or they do not fit its sizes.
     """
     biases = tuple(biases) if isinstance(biases, Sequence) else (biases,)
-    for told in _objections(model, biases, rule, keep_positions):
-        raise ValueError(told)
+    _refuse_if_unfit(model, biases, rule, keep_positions)
     heads, first_and_own = biases[0].heads, (("a", ("first",), (0,)), ("digits", ("place",), (-1,)))
     seen = LineBias("self", heads, tuple(Line(n, "digits", *line) for n in range(heads) for line in first_and_own))
     probed = Attached(model, (seen,) * len(biases), rule, keep_positions)
@@ -120,59 +116,60 @@ def attach(
     return lines
 
 
-def _objections(model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep: bool) -> Iterator[str]:
-    """Yield why these lines cannot be attached to a model, as far as can be told without running it."""
-    strange = [type(bias).__name__ for bias in biases if not isinstance(bias, Lines)]
-    attentions = [getattr(bias, "attention", "self") for bias in biases]
-    strange += [f"lines of {attention}-attention" for attention in attentions if attention != "self"]
-    if strange:
-        yield (
+def _refuse_if_unfit(model: nn.Module, biases: tuple[Lines, ...], rule: TokenRule, keep: bool) -> None:
+    """Raise ValueError if these lines cannot be attached to a model, as far as can be told without running it."""
+    named = {f"lines of {b.attention}-attention" if isinstance(b, LineBias) else type(b).__name__ for b in biases}
+    if strange := named - {"lines of self-attention", "PromptApart"}:
+        raise ValueError(
             "expected lines of self-attention, as of calibrate_attention(…).biases(heads), or PromptApart, got "
-            f"{', '.join(strange)}"
+            f"{', '.join(sorted(strange))}"
         )
     name, config = type(model).__name__, getattr(model, "config", None)
     if not hasattr(model, "set_attn_implementation") or not hasattr(config, "num_attention_heads"):
-        yield f"expected a Hugging Face decoder, got {name}; for another model take dense_mask"
+        raise ValueError(f"expected a Hugging Face decoder, got {name}; for another model take dense_mask")
     if hasattr(model, "get_base_model"):  # of peft
-        yield (
+        raise ValueError(
             f"expected the model inside of {name}, whose generate() goes past it: attach to get_base_model(), or before"
         )
     if getattr(model, _ATTACHED, None) is not None:
-        yield f"expected a {name} without lines, got one that has some: detach() them first"
-    if len(biases) not in (1, config.num_hidden_layers):
-        yield f"expected one bias, or one for each of {config.num_hidden_layers} layers, got {len(biases)}"
-    if any(bias.heads != config.num_attention_heads for bias in biases):
-        yield f"expected lines for {config.num_attention_heads} heads, got {[bias.heads for bias in biases]}"
+        raise ValueError(f"expected a {name} without lines, got one that has some: detach() them first")
+    heads, layers = config.num_attention_heads, config.num_hidden_layers
+    if len(biases) not in (1, layers):
+        raise ValueError(f"expected one bias, or one for each of {layers} layers, got {len(biases)}")
+    if any(bias.heads != heads for bias in biases):
+        raise ValueError(f"expected lines for {heads} heads, got {[bias.heads for bias in biases]}")
     takes = inspect.signature(model.forward).parameters
     if missing := {"input_ids", "attention_mask"} - set(takes):
-        yield f"expected a forward pass that takes {', '.join(sorted(missing))}, {name}'s does not"
+        raise ValueError(f"expected a forward pass that takes {', '.join(sorted(missing))}, {name}'s does not")
     if not keep and "position_ids" not in takes:
-        yield (
+        raise ValueError(
             f"expected a forward pass that takes position_ids, {name}'s does not, so its positions cannot be switched "
             "off: pass keep_positions=True. Where each head has one line ALiBi then decides nothing, since a softmax "
             "over one token is 1; other positions stay what they are beyond the longest training sequence"
         )
-    yield from _takes_no_mask(config)
-    if any(hasattr(config, picks) for picks in ("index_topk", "index_topk_blocks")):
-        yield f"expected attention to all tokens that a mask opens, {name} picks some of them by an indexer"
+    _refuse_if_masks_are_not_taken(config)
+    if hasattr(config, "index_topk") or hasattr(config, "index_topk_blocks"):
+        raise ValueError(
+            f"expected attention to all tokens that a mask opens, {name} picks some of them by an indexer"
+        )
     if "local" in getattr(config, "attention_layers", ()):
-        yield f"expected attention without a window of its own, {name} has layers of local attention"
+        raise ValueError(f"expected attention without a window of its own, {name} has layers of local attention")
     tokens = model.get_input_embeddings().num_embeddings
     if len(rule.digits) < 2 or max(*rule.digits, rule.prompt_end) >= tokens:
-        yield f"expected two digits or more, and ids below the {tokens} of the model, got {rule}"
+        raise ValueError(f"expected two digits or more, and ids below the {tokens} of the model, got {rule}")
 
 
-def _takes_no_mask(config: object) -> Iterator[str]:
+def _refuse_if_masks_are_not_taken(config: object) -> None:
     if config._attn_implementation not in ("eager", "sdpa"):
-        yield f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
+        raise ValueError(
+            f"expected eager or sdpa attention, got {config._attn_implementation!r}, which takes no 4-D mask"
+        )
 
 
 def attach_saved(model: nn.Module, folder: Path | str) -> "Attached":
     """Attach the lines that `save_pretrained`, or a checkpoint of `Trainer`, saved with the weights in a folder.
 
-    Raises:
-        ValueError: if the folder has no weights in safetensors, or they hold no lines.
-        OSError: if it cannot be read.
+    ValueError if the folder has no weights in safetensors, or they hold no lines.
     """
     for file in sorted(Path(folder).glob("*.safetensors")):
         with safe_open(file, "pt") as weights:
@@ -257,7 +254,7 @@ class Attached:
             model.register_load_state_dict_post_hook(self._check_loaded),
         ]
         layers = [module for module in model.modules() if hasattr(module, "layer_idx")]
-        self.hooks += [m.register_forward_pre_hook(self._of_layer, with_kwargs=True) for m in layers]
+        self.hooks += [layer.register_forward_pre_hook(self._of_layer, with_kwargs=True) for layer in layers]
         setattr(model, _ATTACHED, self)
 
     def detach(self) -> None:
@@ -272,8 +269,9 @@ class Attached:
     def _check_loaded(self, model: nn.Module, keys: object) -> None:
         """After weights are loaded: raise ValueError if they were saved with other lines."""
         if not torch.equal(getattr(model, _SAVED).cpu(), self.saved):
-            told = "expected weights that were trained with these lines, got some of others: attach_saved()"
-            raise ValueError(told)
+            raise ValueError(
+                "expected weights that were trained with these lines, got some of others: attach_saved()"
+            )
 
     @torch.compiler.disable
     def _prepare(self, model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -285,10 +283,10 @@ class Attached:
         if ids is None or len(args) > 1:
             raise ValueError("expected input_ids, from which lines take their coordinates, and all else by name")
         if isinstance(given, dict) or getattr(past, "is_compileable", False):
-            told = "expected a cache that grows with the text, got a static one: leave cache_implementation out"
-            raise ValueError(told)
-        for told in _takes_no_mask(model.config):
-            raise ValueError(told)
+            raise ValueError(
+                "expected a cache that grows with the text, got a static one: leave cache_implementation out"
+            )
+        _refuse_if_masks_are_not_taken(model.config)
         if kwargs.get("output_router_logits", getattr(model.config, "output_router_logits", False)):
             raise ValueError(
                 "expected no loss of routing, which reads the padding mask: leave output_router_logits out"
@@ -303,8 +301,7 @@ class Attached:
             raise ValueError("expected one sequence in each row, got several packed into one: pad them instead")
         seen = int(past.get_seq_length()) if past is not None else 0
         padding = getattr(model.config, "pad_token_id", None)
-        padded = given is None and not seen and padding is not None
-        if padded and len({*(ids[:, 0] == padding).tolist()}) > 1:
+        if given is None and not seen and len({token == padding for token in ids[:, 0].tolist()}) > 1:
             raise ValueError("expected an attention mask of sequences that are padded on the left, got none")
         tokens = seen + ids.shape[1]
         if not seen:
@@ -360,8 +357,7 @@ class Attached:
             return any(getattr(cache, "is_sliding", ()))
         config = self.model.config
         kept = getattr(config, "use_cache", True) if wanted is None else wanted
-        windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
-        return bool(any(windows) and kept)
+        return kept and any(getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
 
     @torch.compiler.disable
     def _remember(self, model: nn.Module, args: tuple, kwargs: dict, output: object) -> None:

@@ -44,8 +44,7 @@ class TokenRule:
     def of_tokenizer(cls, tokenizer: object, digits: str = "0123456789", prompt_end: str = "=") -> "TokenRule":
         """The rule for a tokenizer that has `convert_tokens_to_ids`, as in transformers.
 
-        Raises:
-            ValueError: if a digit or the prompt's end is not a token of its own, or two digits are one token.
+        ValueError if a digit or the prompt's end is not a token of its own, or two digits are one token.
         """
         pairs, none = map("".join, product(digits, digits)), (None, getattr(tokenizer, "unk_token_id", None))
         ids = {token: tokenizer.convert_tokens_to_ids(token) for token in (*digits, prompt_end)}
@@ -56,12 +55,9 @@ class TokenRule:
         return cls(tuple(ids[digit] for digit in digits), ids[prompt_end])
 
     def stream(self, ids: torch.Tensor) -> Stream:
-        """The coordinates of token ids, [tokens] or [batch, tokens]; they must be the same for every sequence.
+        """The coordinates of token ids, [tokens] or [batch, tokens]; ValueError if sequences differ in them.
 
         Row t of the attention matrix belongs to token t and writes token t + 1, so a sequence of n tokens has n rows.
-
-        Raises:
-            ValueError: as in `sequences`, or if sequences differ in which tokens are digits.
         """
         kinds = alike(self.sequences(torch.atleast_2d(ids)))
         if len(kinds) != 1:
@@ -74,10 +70,8 @@ class TokenRule:
     def source(self, ids: torch.Tensor, steps: int) -> Stream:
         """The coordinates of an encoder's source, [columns] or [batch, columns], which has no `prompt_end`.
 
-        The decoder writes this many tokens: one number, units first, and its end.
-
-        Raises:
-            ValueError: if there are no digits, or sources differ in which tokens are digits.
+        The decoder writes `steps` tokens: one number, units first, and its end. ValueError if there are no digits, or
+        sources differ in which tokens are digits.
         """
         is_digit = self._are_digits(torch.atleast_2d(ids))
         if not bool(is_digit.any()) or bool((is_digit != is_digit[0]).any()):
@@ -89,13 +83,12 @@ class TokenRule:
     ) -> list["Laid"]:
         """Where the sequence of each row of a batch lies, and which tokens of its prompt are digits.
 
+        ValueError for wrong shapes, padding inside a sequence, or a prompt without its end or without digits.
+
         Args:
             ids: [batch, tokens], padded on either side.
             mask: [batch, tokens], 1 where a token belongs to the sequence; everywhere by default.
-            one_prompt: also raise if there is a second `prompt_end`, as in packed sequences.
-
-        Raises:
-            ValueError: for wrong shapes, padding inside a sequence, or a prompt without its end or without digits.
+            one_prompt: also refuse a second `prompt_end`, as in packed sequences.
         """
         if ids.dim() != 2:
             raise ValueError(f"expected token ids of [batch, tokens], got {list(ids.shape)}")
@@ -172,10 +165,7 @@ def stream_of_prompt(is_digit: tuple[bool, ...], tokens: int) -> Stream:
 def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """The attention weights of every `nn.MultiheadAttention` in a model, by module name, [batch, heads, rows, columns].
 
-    Forward passes inside the `with` block fill the dict; the last one counts.
-
-    Raises:
-        ValueError: if there is none.
+    Forward passes inside the `with` block fill the dict; the last one counts. ValueError if there is no such module.
     """
     weights: dict[str, torch.Tensor] = {}
 
@@ -199,12 +189,8 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
 def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> AveragedAttention:
     """A decoder-only model's attention weights, averaged as `calibrate_attention` takes them.
 
-    Args:
-        weights: those of each layer, [batch, heads, tokens, tokens].
-        stream: the coordinates of these tokens (`TokenRule.stream`).
-
-    Raises:
-        ValueError: if there is no layer, or weights are not finite or not of as many tokens as the stream.
+    `weights`: those of each layer, [batch, heads, tokens, tokens]; `stream`: the coordinates of these tokens
+    (`TokenRule.stream`).
     """
     if not weights:
         raise ValueError("expected the attention weights of at least one layer, got none")
@@ -215,10 +201,9 @@ def averaged(weights: Sequence[torch.Tensor], stream: Stream) -> AveragedAttenti
                 f"expected weights of shape [batch, heads, {tokens}, {tokens}], as the stream has {tokens} tokens, "
                 f"got {list(shape)}"
             )
-    averages = torch.stack([layer.detach().float().mean(0).cpu() for layer in weights])
-    if not bool(averages.isfinite().all()):
-        raise ValueError("expected finite attention weights, got NaN or infinity; did the training diverge?")
-    return AveragedAttention(stream.to("cpu"), averages)
+    return AveragedAttention(
+        stream.to("cpu"), torch.stack([layer.detach().float().mean(0).cpu() for layer in weights])
+    )
 
 
 # --- masks
@@ -257,14 +242,8 @@ def dense_mask(
     Args:
         columns: what is attended to: `stream.columns()`, or `stream.columns(crossing=True)` for cross-attention.
         rows: the numbers of the rows wanted, if others are in a cache; all by default.
-        batch: how many samples to repeat the mask for.
-
-    Returns:
-        [heads, rows, columns], which broadcasts over the batch of `scaled_dot_product_attention`, or
-        [batch · heads, rows, columns], as `nn.MultiheadAttention` expects.
-
-    Raises:
-        ValueError: if the columns are not those of the lines' attention.
+        batch: the number of samples, for `nn.MultiheadAttention`: the mask is then [batch · heads, rows, columns],
+            and else [heads, rows, columns], which broadcasts over a batch of `scaled_dot_product_attention`.
     """
     every = _rows(bias, columns)
     mask = bias(every if rows is None else rows, columns).clamp(min=torch.finfo(dtype).min).to(dtype)
