@@ -30,7 +30,7 @@ from abcnb.study.published import LENGTHS
 from abcnb.study.runs import check_lengths, evaluations_of, is_finished, load_run
 from abcnb.study.schedule import run_all
 from abcnb.study.settings import with_settings
-from abcnb.study.store import REPORTS, commit_run, find_run
+from abcnb.study.store import REPORTS, Store, commit_run, find_run
 from abcnb.study.sweep import read_sweep
 from abcnb.study.trial import attempt
 from abcnb.study.verification import verify
@@ -132,7 +132,6 @@ def fit_command(
     """Train a method on a task (ABC trains what it needs first), print its exact match and its folder."""
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
     measured = _numbers(lengths)
-    torch.set_num_threads(1)  # these small models gain little from a second one
     check_lengths(wanted, measured, samples)
     run, where = fit(wanted, runs, device, fresh=fresh), pick_device(device)
     scores = [run.evaluate(length, samples, device=where, fresh=fresh) for length in measured]
@@ -146,7 +145,6 @@ def try_command(
     task: TaskName, preset: Preset = "laptop", seed: Seed = 0, device: Device = "auto", runs: Runs = RUNS
 ):
     """Interpolate, calibrate, retrain and evaluate a task, and say in a sentence what came of it."""
-    torch.set_num_threads(1)
     print(attempt(task, preset, seed, runs, device))
 
 
@@ -162,8 +160,7 @@ def show_command(
     """Print the configuration of a method on a task, as `fit --set` takes it, and the lines that ABC found."""
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
     print(resolved(wanted))
-    folders = filter(is_finished, (runs / wanted.digest, REPORTS / "models" / wanted.digest))
-    if wanted.bias in RULE and (folder := next(folders, None)):
+    if wanted.bias in RULE and (folder := Store(runs, REPORTS).kept(wanted)):
         print(f"\n{load_run(folder, wanted).calibration()}")
 
 
@@ -183,7 +180,6 @@ def evaluate_command(
     """Exact match of a trained model by length."""
     if by_kind + by_step + (as_json or fresh) > 1:
         raise ValueError("expected --by-kind or --by-step alone, without --json and --fresh")
-    torch.set_num_threads(1)
     found, measured, where = find_run(run, runs), _numbers(lengths), pick_device(device)
     check_lengths(found.experiment, measured, samples, test_set)
     if by_kind or by_step:
@@ -208,7 +204,6 @@ def evaluate_command(
 @app.command("predict", context_settings={"ignore_unknown_options": True})  # "-1*3" is an input
 def predict_command(run: RunName, text: Text, device: Device = "auto", runs: Runs = RUNS):
     """Decode one input greedily and print the answer beside the true one."""
-    torch.set_num_threads(1)
     found = find_run(run, runs)
     task, answer = found.experiment.get_task(), found.predict(text, device)
     print(f"source   {answer.source}")
@@ -306,6 +301,12 @@ def sweep_command(
     sweep = read_sweep(spec)
     if engine != "ray":
         pick_device(device)
+    elif together:
+        raise ValueError(f"expected --together with the engine local, got it with {engine!r}")
+    elif not gpu_share:
+        if device.startswith("cuda"):
+            raise ValueError(f"expected --gpu-share above 0 for runs on {device}, got 0")
+        device = "cpu"  # Ray does not hide GPUs from a task without a share of one
     wanted, csv = sweep.wanted, reports.resolve() / "results" / f"{sweep.results}.csv"
     if missing:
         rows = results.read(csv)
@@ -314,15 +315,8 @@ def sweep_command(
         print(f"{len(wanted)} of {len(sweep.wanted)} experiments lack rows in {csv}")
         if not wanted:
             return
-    if engine == "ray" and together:
-        raise ValueError(f"expected --together with the engine local, got it with {engine!r}")
     if together > 1:
-        torch.set_num_threads(1)
         fit_together(wanted, runs.resolve(), device, together, fresh=fresh)
-    if engine == "ray" and not gpu_share:
-        if device.startswith("cuda"):
-            raise ValueError(f"expected --gpu-share above 0 for runs on {device}, got 0")
-        device = "cpu"  # Ray does not hide GPUs from a task without a share of one
     place = open_engine(engine, workers, address, gpu_share)
     failures = run_all(wanted, runs.resolve(), csv, place, device, fresh)
     table = results.read(csv)
@@ -340,7 +334,6 @@ def why_command(
     reports: Reports = COMMITTED,
 ):
     """Undo each choice of the rule, retrain, and write what comes of it into results/why.csv of reports."""
-    torch.set_num_threads(1)
     for task, seed in product(_names(tasks), _numbers(seeds, least=0)):
         run = fit(experiment(task, "abc", preset, seed), runs, "cpu")
         why.measure(run, reports / "results" / "why.csv", only=only or ())
@@ -355,7 +348,6 @@ def certify_command(
     reports: Reports = COMMITTED,
 ):
     """Prove that trained models are right at every length, or show an input on which they are not."""
-    torch.set_num_threads(1)
     failures = []
     for run in [find_run(name, runs) for name in names]:
         row, told = certificates.certified(run, pruned)
@@ -389,11 +381,8 @@ def table_command(
 def verify_command(reports: Reports = COMMITTED):
     """Evaluate the committed models with this code and compare with the committed rows."""
     agreed, disagreements = verify(reports)
-    for line in disagreements:
-        print(f"differs: {line}", file=sys.stderr)
     print(f"{agreed} rows agree, {len(disagreements)} differ")
-    if disagreements or not agreed:
-        raise typer.Exit(1)
+    _end(disagreements)
 
 
 @app.command("reports")
@@ -449,6 +438,7 @@ def _interrupt(*_) -> None:
 
 def main() -> None:
     """Run the command line; an invalid input gives a one-line message and exit status 2."""
+    torch.set_num_threads(1)  # these small models gain little from a second one
     arguments = joined(sys.argv[1:] or ["--help"])
     told, status = None, 0
     try:
@@ -458,7 +448,7 @@ def main() -> None:
     except (ValueError, OSError) as error:
         told = str(error)
     except ModuleNotFoundError as error:
-        told = f"expected the package {error.name} for this command; make .venv/everything installs what notebooks need"
+        told = f"expected the package {error.name} for this command; make .venv/everything installs all"
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     if told is not None:

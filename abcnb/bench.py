@@ -99,11 +99,11 @@ def step_of_many(e: Experiment, count: int, device: torch.device) -> Callable[[]
 
 def bench_many(e: Experiment, counts: tuple[int, ...], device: torch.device, steps: int = 20) -> list[str]:
     """Steps of several models at once, against one model after another."""
-    alone, lines = seconds(step_of(built(e, device), e, device), device, steps), []
-    for count in counts:
-        taken = seconds(step_of_many(e, count, device), device, steps)
-        lines.append(f"  {count} models at once: {taken / count / alone:.2f} of the time of one after another")
-    return lines
+    alone = seconds(step_of(built(e, device), e, device), device, steps)
+    each = {count: seconds(step_of_many(e, count, device), device, steps) / count for count in counts}
+    return [
+        f"  {n} models at once: {taken / alone:.2f} of the time of one after another" for n, taken in each.items()
+    ]
 
 
 def bench_parts(e: Experiment, device: torch.device, steps: int = 20) -> str:
@@ -236,8 +236,7 @@ def _cost(model: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[float, int]
 
 
 def bench_cpu() -> str:
-    """The whole CPU benchmark, on one thread, as text."""
-    torch.set_num_threads(1)
+    """The whole CPU benchmark as text."""
     vanilla, by_hand = experiment("addition", "vanilla"), experiment("addition", "abs")
     lines = [hardware(CPU), bench_exact_match(), *(bench_along_lines(*size) for size in ALONG_LINES)]
     lines += [*bench_step(vanilla, CPU), *bench_step(by_hand, CPU), *bench_many(vanilla, (8,), CPU, 3)]

@@ -7,7 +7,7 @@ from itertools import chain, groupby, product
 import pandas as pd
 
 from abcnb.machine.devices import CPU, hardware
-from abcnb.model.evaluation import is_wrong, test_inputs
+from abcnb.model.evaluation import count_errors, test_inputs
 from abcnb.model.transformer import Transformer
 from abcnb.proof.certificate import certify
 from abcnb.proof.pruning import prune
@@ -92,12 +92,9 @@ def wrong_input(model: Transformer, data: TrainingData) -> Batch | None:
     samples, longest = TESTED_IN_ROWS if task.in_rows else TESTED, min(task.longest or TESTED_TO, TESTED_TO)
     for length, test_set in product((n for n in LENGTHS if n <= longest), task.test_sets):
         for operands in test_inputs(task, length, samples, test_set, data.width).values():
-            right = 0
-            for wrong in is_wrong(model, task, operands, data.form):
-                if wrong.any():
-                    first = right + int(wrong.any(1).int().argmax())
-                    return task.batch(tuple(part[first : first + 1] for part in operands), data.form)
-                right += len(wrong)
+            wrong = count_errors(model, task, operands, data.form).nonzero()
+            if len(wrong):
+                return task.batch(tuple(part[wrong[0]] for part in operands), data.form)
     return None
 
 

@@ -155,10 +155,8 @@ class RayEngine:
     """
 
     def __init__(self, address: str = "", workers: int = 0, gpu_share: float = 0.0):
-        try:
-            import ray
-        except ImportError:
-            raise ValueError("expected Ray for this engine; install it with: pip install 'abcnb[ray]'") from None
+        import ray  # here, since it is slow to load and not always installed
+
         self._ray = ray
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep tells nobody that it runs
         new = {} if address else {"num_cpus": workers or None, "include_dashboard": False}

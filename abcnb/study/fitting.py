@@ -141,8 +141,11 @@ def _prepare(
     Returns the run it builds on, and the fingerprint of the training, which shows a checkpoint of other code.
     """
     folder, experiment, first = run.folder, run.experiment, run.experiment.interpolation
-    if run_files.is_finished(folder):
-        _set_aside(run)
+    if run_files.is_finished(folder):  # by other code: out of the way, under a name that says which
+        superseded = folder.parent / "superseded"
+        superseded.mkdir(exist_ok=True)
+        names = (superseded / f"{folder.name}-{run.code}-{n}" for n in count(1))
+        folder.rename(next(name for name in names if not name.exists()))
     base = fit(first, folder.parent, str(device), progress, listener, fresh) if first else None
     check_writable(folder)
     code = joint(base.code, fingerprint()) if base else fingerprint()
@@ -198,13 +201,6 @@ def _drop_checkpoint(folder: Path) -> None:
     """Remove a finished run's checkpoint, which a killed process may have left."""
     for name in (CHECKPOINT, BEGUN):
         (folder / name).unlink(missing_ok=True)
-
-
-def _set_aside(run: Run) -> None:
-    """Move a run out of the way, under a name that says which code trained it."""
-    superseded, name = run.folder.parent / "superseded", f"{run.folder.name}-{run.code}"
-    superseded.mkdir(exist_ok=True)
-    run.folder.rename(next(free for n in count(1) if not (free := superseded / f"{name}-{n}").exists()))
 
 
 def is_usable(experiment: Experiment, runs: Path, fresh: bool = False) -> bool:

@@ -62,11 +62,11 @@ def table(scores: pd.DataFrame, found: pd.DataFrame, names: Sequence[str], at: S
         mine, row = mine[mine["seed"].isin(seeds)], {"task": name, "seeds": len(seeds)}
         for method in ("vanilla", "abc"):
             of_method = mine[mine["method"] == method]
-            cells = [views.cell(of_method["exact"][of_method["length"] == n], None) for n in at or lengths()]
+            cells = [views.cell(of_method["exact"][of_method["length"] == n]) for n in at or lengths()]
             row[f"`{method}`"] = "not run" if set(cells) == {"not run"} else " / ".join(cells)
         if name in {task.name for task in CHOMSKY}:
             long = mine[(mine["method"] == "abc") & mine["length"].isin(SCORED)]
-            row["41 to 500"] = views.cell(long.groupby("seed")["exact"].mean(), None)
+            row["41 to 500"] = views.cell(long.groupby("seed")["exact"].mean())
             row["their Transformer"] = TRANSFORMER.get(name, "not checked")
         if name in IN_RANGES:
             row["their Transformer"] = " / ".join(f"{number:g}" for number in IN_RANGES[name])

@@ -83,14 +83,14 @@ class Store:
             print(line)
         self._said.update(codes)
 
-    def _kept(self, experiment: Experiment) -> Path | None:
+    def kept(self, experiment: Experiment) -> Path | None:
         """The folder of a finished run: in `runs`, else the committed one, whose weights are rounded."""
         places = (self.runs, *([self.reports / "models"] if self.reports else []))
         return next(filter(is_finished, (place / experiment.digest for place in places)), None)
 
     def run(self, experiment: Experiment) -> Run:
         """The trained model: from `runs`, else a committed one, else trained now."""
-        kept = self._kept(experiment)
+        kept = self.kept(experiment)
         if kept is None or kept.parent == self.runs:
             run = fit(experiment, self.runs, self.device, fresh=not self.reports)
         else:
@@ -113,7 +113,7 @@ class Store:
         for e in experiments:
             if rows := self._stored("accuracy.csv", e):
                 found |= {(row.hardware, row.date, row.code) for row in rows}
-            elif kept := self._kept(e):
+            elif kept := self.kept(e):
                 run = Run(kept, e)
                 found.add((run.metrics["hardware"], run.metrics.get("date", ""), run.code))
         if not found:

@@ -32,7 +32,7 @@ def three_ways(here: pd.DataFrame, committed: pd.DataFrame, lengths: Sequence[in
         for (task, method, preset), _ in shown.groupby(["task", "method", "preset"], sort=False):
             for name, side in sides.items():
                 mine = side.query("test_set == @test_set and task == @task and method == @method")
-                cells = [views.cell(views.exact_match(mine[mine["length"] == n]), None) for n in lengths]
+                cells = [views.cell(views.exact_match(mine[mine["length"] == n])) for n in lengths]
                 rows.append([task, method, name, *cells])
             known = [published(task, method, n, preset) for n in lengths]
             if test_set == "random" and set(known) != {None}:
@@ -101,7 +101,7 @@ def _with_note(text: str, rows: pd.DataFrame) -> str:
 
 def _counted(rows: pd.DataFrame, method: str) -> str:
     mine = rows[rows["method"] == method]
-    return f"{views.cell(views.exact_match(mine), None)} ({mine['seed'].nunique()})" if len(mine) else "not run"
+    return f"{views.cell(views.exact_match(mine))} ({mine['seed'].nunique()})" if len(mine) else "not run"
 
 
 def _best_rival(rivals: pd.DataFrame, length: int) -> str:

@@ -22,11 +22,12 @@ def verify(reports: Path) -> tuple[int, list[str]]:
 
     Returns how many rows agree, and a line for each that does not.
     """
-    if not (reports / "models").is_dir():
-        raise ValueError(f"expected committed models in {reports / 'models'}, got no such folder")
+    folders = sorted(folder for folder in (reports / "models").glob("[!.]*") if folder.is_dir())
+    if not folders:
+        raise ValueError(f"expected committed models in {reports / 'models'}, got none")
     table = pd.concat(results.read(reports / "results" / f"{name}.csv") for name in results.FILES)
     agreed, disagreements = 0, []
-    for folder in sorted(f for f in (reports / "models").glob("[!.]*") if f.is_dir()):
+    for folder in folders:
         run = load_run(folder)
         model, data, same = run.model(), run.experiment.data(), 0
         name = f"{run.experiment.task} {run.experiment.method} seed {run.experiment.seed}"

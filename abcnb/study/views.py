@@ -44,7 +44,7 @@ def exact_match(rows: pd.DataFrame) -> pd.Series:
     return 100 * rows["correct"] / rows["samples"]
 
 
-def cell(found: pd.Series, known: float | None, one_of_several: bool = False) -> str:
+def cell(found: pd.Series, known: float | None = None, one_of_several: bool = False) -> str:
     """The mean over seeds, in percent, and the worst one if it differs, beside the published number."""
     if not len(found):
         return "not run"
