@@ -3,7 +3,6 @@
 import hashlib
 import json
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import lru_cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
@@ -38,12 +37,6 @@ class WindowConfig:
         if self.w > WIDEST:
             raise ValueError(f"expected a window of w at most {WIDEST:,}, got {self.w:,}")
         check_window(self.w, self.sides)
-
-
-@lru_cache(maxsize=256)  # a sampler takes milliseconds to make, and sweeps have thousands of experiments
-def _check_numbers(task: Task, numbers: str, width: int, terms: int, shapes: str) -> None:
-    """Raise ValueError, from the sampler, if the task does not have these training numbers."""
-    task.sampler(numbers, width, False, "cpu", terms, shapes)
 
 
 @dataclass(frozen=True)
@@ -96,7 +89,9 @@ class Experiment:
         task, model = self.get_task(), self.model
         task.check_architecture(model.architecture)
         _ = self.stream  # refuses a form that the task does not have
-        _check_numbers(task, self.train_numbers, self.train_width, self.terms, self.shapes)
+        task.sampler(
+            self.train_numbers, self.train_width, False, "cpu", self.terms, self.shapes
+        )  # refuses numbers
         self._check_bias()
         if (got := model.rotary_width) not in (0, self.train_width):
             raise ValueError(f"expected model.rotary_width 0 or the training width {self.train_width}, got {got}")

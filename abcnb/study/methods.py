@@ -32,7 +32,8 @@ STEPS = {
     ("rows", "published"): {"multiplication": 3000, "nested": 2000, "": 2500},
     ("rows", "lines"): {"": 2500},
 }
-OF_NUMBERS = ("by-hand", "window", "algorithm1", "varying")  # biases that strings do not have
+# Biases that strings do not have: they have no lines by hand, and lengths of their own, which cannot be padded.
+OF_NUMBERS = ("by-hand", "window", "algorithm1", "varying")
 # What models in rows are trained on, except plain ones, which use the task's `for_plain`.
 IN_ROWS = {"multiplication": {"width": 6}, "many-addition": {"width": 6, "train_numbers": "repeated"}}
 LEARNING_RATE = 2e-3
@@ -104,18 +105,13 @@ def architecture_of(task: str, preset: str) -> str:
         return "rows" if preset in ("smoke", "laptop") else ""
     if preset == "decoder-only":
         return "one stream" if get_task(task).answers_in_places else ""
-    return "encoder-decoder" if preset != "paper" or _is_on_numbers(task) else ""
-
-
-def _is_on_numbers(task: str) -> bool:
-    """Whether operands can be padded and made long; strings, without lines by hand, have their own lengths."""
-    return bool(get_task(task).lines_by_hand)
+    return "encoder-decoder" if preset != "paper" or get_task(task).lines_by_hand else ""
 
 
 def position_of(task: str, method: str, preset: str = "laptop") -> str:
     """The position scheme of a method on a task; empty if the task does not have the method at that preset."""
     chosen = METHODS[method]
-    if (chosen.bias in OF_NUMBERS or method == "lora-long") and not _is_on_numbers(task):
+    if (chosen.bias in OF_NUMBERS or method == "lora-long") and not get_task(task).lines_by_hand:
         return ""
     where = architecture_of(task, preset)
     if where == "encoder-decoder" or (where == "one stream" and chosen.in_rows):
