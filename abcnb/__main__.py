@@ -440,9 +440,9 @@ def main() -> None:
     """Run the command line; an invalid input gives a one-line message and exit status 2."""
     torch.set_num_threads(1)  # these small models gain little from a second one
     arguments = joined(sys.argv[1:] or ["--help"])
-    told, status = None, 0
+    told, status = None, 2
     try:
-        status = app(arguments, prog_name="python -m abcnb", standalone_mode=False)
+        status = app(arguments, prog_name="python -m abcnb", standalone_mode=False) or 0
     except CommandLineError as error:
         told = f"{error.format_message().rstrip('.')}. The arguments were: {' '.join(arguments)}"
     except (ValueError, OSError) as error:
@@ -451,12 +451,11 @@ def main() -> None:
         told = f"expected the package {error.name} for this command; make .venv/everything installs all"
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
+    if status == INTERRUPTED:  # some versions of typer return it, others raise
+        told = "interrupted; the same command goes on from here"
     if told is not None:
         print(f"abcnb: {printable(told)}", file=sys.stderr)
-        raise SystemExit(2)
-    if status == INTERRUPTED:  # some versions of typer return it, others raise
-        print("abcnb: interrupted; the same command goes on from here", file=sys.stderr)
-    raise SystemExit(status if isinstance(status, int) else 0)
+    raise SystemExit(status)
 
 
 if __name__ == "__main__":

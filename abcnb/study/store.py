@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 from safetensors.torch import load_file, save_file
 
-from abcnb.machine.devices import pick_device
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.evaluation import Score
 from abcnb.study import results, runs, views
@@ -177,5 +176,4 @@ class Store:
 
 def open_store(runs_dir: str = "", reports_dir: str = "", stored: bool = True, device: str = "auto") -> Store:
     """A store from parameters as text; an empty folder name means the repository's own folder."""
-    pick_device(device)
     return Store(Path(runs_dir or RUNS), Path(reports_dir or REPORTS) if stored else None, device)
