@@ -249,11 +249,9 @@ def is_finished(folder: Path) -> bool:
 def load_run(folder: Path | str, wanted: Experiment | None = None) -> Run:
     """A finished run; ValueError if it is missing, unfinished, damaged, not a run or not the wanted one."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"expected a finished run in {folder}, but there is no such folder")
-    for name in (CONFIG, METRICS, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ValueError(f"expected a finished run in {folder}, but it has no {name}")
+    if missing := [name for name in (CONFIG, METRICS, WEIGHTS) if not (folder / name).is_file()]:
+        why = f"it has no {missing[0]}" if folder.is_dir() else "there is no such folder"
+        raise ValueError(f"expected a finished run in {folder}, but {why}")
     try:
         run = Run(folder, from_dict(Experiment, json.loads((folder / CONFIG).read_text())))
         run.model()

@@ -106,11 +106,10 @@ def variants(run: Run) -> dict[str, tuple[Biases, ModelConfig]]:
     asked |= {f"τ {other:g}": (attention, other, None) for other in TAUS}
     asked |= {f"κσ + μ, κ {kappa:g}": (attention, tau, above_the_mean(kappa)) for kappa in KAPPAS}
     asked |= {"without zeros": (attention, tau, without_zeros), "nearest lines": (attention, tau, nearest)}
-    found = {}
+    made = {}
     for name, arguments in asked.items():
         with contextlib.suppress(ValueError):  # no line at all
-            found[name] = calibrate_attention(*arguments)
-    made = {name: (lines.biases(model.heads), model) for name, lines in found.items()}
+            made[name] = calibrate_attention(*arguments).biases(model.heads), model
     rule, heads = made["rule"][0], run.experiment.interpolation.model.heads
     made["own heads"] = own_heads(attention, tau, heads), replace(model, heads=heads)
     own = [OwnToken(bias.attention, bias.heads, bias.lines) for bias in rule.self_biases]
