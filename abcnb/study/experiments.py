@@ -89,9 +89,8 @@ class Experiment:
         task, model = self.get_task(), self.model
         task.check_architecture(model.architecture)
         _ = self.stream  # refuses a form that the task does not have
-        task.sampler(
-            self.train_numbers, self.train_width, False, "cpu", self.terms, self.shapes
-        )  # refuses numbers
+        # Refuses training numbers that the task does not have.
+        task.sampler(self.train_numbers, self.train_width, False, "cpu", self.terms, self.shapes)
         self._check_bias()
         if (got := model.rotary_width) not in (0, self.train_width):
             raise ValueError(f"expected model.rotary_width 0 or the training width {self.train_width}, got {got}")
