@@ -20,10 +20,18 @@ from abcnb.proof import certificate, lists, pruning, rows
 from abcnb.proof import windows as of_windows
 from abcnb.proof.anywhere import anywhere, called, loosened, with_read
 from abcnb.proof.certificate import Certificate, Layers, certify, lead
-from abcnb.proof.inputs import batch_with, inputs_with
-from abcnb.proof.places import OUTPUT, number_of, short_of
+from abcnb.proof.places import OUTPUT, inputs_with, listed, number_of
 from abcnb.proof.pruning import lines_left, prune, short_inputs, without
-from abcnb.proof.windows import NOTHING, arranged, arrangements, check_count, heads_by_line, nodes, windows_of
+from abcnb.proof.windows import (
+    NOTHING,
+    arranged,
+    arrangements,
+    batch_with,
+    check_count,
+    heads_by_line,
+    nodes,
+    windows_of,
+)
 from abcnb.study import certificates, results
 from abcnb.study.fitting import fit
 from abcnb.study.methods import experiment
@@ -113,13 +121,14 @@ def test_what_a_step_of_any_input_sees_is_a_window_and_its_logits_are_the_models
     ids = torch.cat([batch.source] * model.crossing + [model.sequence(batch)], 1)
     found = arrangements(model, data)
     for step, node in enumerate(nodes(model, model.stream_of(batch.stream), tokens)):
-        kind, read = arranged(node, step, width, number_of(task))
+        kind, apart, read = arranged(node, step, width, number_of(task))
         seen = {token: ids[:, tokens.index((token[0], read[token[1]]))] for token in kind.node.tokens}
         if step < width:
             seen[OUTPUT, kind.place] = batch.target[:, step]
-        near = [a for a in found if (a.node, a.place) == (kind.node, kind.place)]
-        every = [windows_of(arrangement) for arrangement in near]
-        listed = {tuple(row) for one in every for row in torch.stack([one[t] for t in sorted(seen)], 1).tolist()}
+        known, _ = found[kind]
+        assert all(many or not unread for many, unread in zip(known, apart, strict=True))
+        every = windows_of(kind, known)
+        listed = set(map(tuple, torch.stack([every[token] for token in sorted(seen)], 1).tolist()))
         assert {tuple(row) for row in torch.stack([seen[t] for t in sorted(seen)], 1).tolist()} <= listed
         with torch.no_grad():
             (again,) = Layers(model).logits(kind.node, {t: d.to(torch.uint8) for t, d in seen.items()})
@@ -129,8 +138,9 @@ def test_what_a_step_of_any_input_sees_is_a_window_and_its_logits_are_the_models
 def test_the_windows_of_an_addition_are_counted_by_hand():
     """Three places of both operands, a carry, and the digit written before them: 3⁶ · 2 · 3 in base 3."""
     model, data = untrained("addition", 3)
-    largest = max(len(windows_of(a)[OUTPUT, a.place]) for a in arrangements(model, data) if a.place >= 0)
-    assert largest == 3**6 * 2 * 3
+    found = arrangements(model, data).items()
+    counts = {len(windows_of(kind, apart)[OUTPUT, kind.place]) for kind, (apart, _) in found if kind.place >= 0}
+    assert max(counts) == 3**6 * 2 * 3
 
 
 @pytest.mark.parametrize("task", [pytest.param("successor", marks=pytest.mark.slow), "parity"])
@@ -191,9 +201,9 @@ def test_one_window_trained_away_is_found():
     """A model that is right except after 9 and a carry out of it, which a random input seldom has."""
     model, data = committed("successor")
     other = copy.deepcopy(model)
-    kind, (met, _) = max(arrangements(model, data).items(), key=lambda item: len(item[0].node.tokens))
-    rare = {token: digits[:1] for token, digits in windows_of(kind).items()}
-    batch = batch_with(rare, data, met)
+    kind, (apart, (met, _)) = max(arrangements(model, data).items(), key=lambda item: len(item[0].node.tokens))
+    rare = {token: digits[:1] for token, digits in windows_of(kind, apart).items()}
+    batch, _ = batch_with(rare, data, met)
     wrong = (batch.target[:, met.step] + 1) % 10
     other.requires_grad_(True)
     optimizer = torch.optim.Adam(other.head.parameters(), 1e-2)
@@ -388,7 +398,7 @@ def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name
     listed, loose = {}, rows.anything(model, task)[0]
     for _, _, windows, _ in rows.cases(model, data):
         kind, every = windows.args[0], windows()
-        seen = [every[token] for token in sorted({*kind.node.tokens, kind.right}) if token in every]
+        seen = [every[token] for token in sorted({*kind.node.tokens, kind.right} - {NOTHING}) if token in every]
         together = set(map(tuple, torch.stack(seen, 1).tolist())) if seen else {()}
         listed.setdefault((kind.node, kind.right, kind.number), set()).update(together)
     long = ((30, 2), (2, 30)) if (name, lines) in APART else ()
@@ -398,7 +408,7 @@ def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name
         with torch.no_grad():
             logits = model(batch)
         whole, alike = torch.cat([batch.source, batch.target], 1), {}
-        for step, (kind, seen) in enumerate(rows.steps_of(model, task, sizes, loose)):
+        for step, (kind, _, seen) in enumerate(rows.steps_of(model, task, sizes, loose)):
             shown = {token: whole[:, number] for token, number in sorted(seen.numbers.items())}
             mine = set(map(tuple, torch.stack([*shown.values()], 1).tolist())) if shown else {()}
             node = with_read(kind.node, seen.read)
@@ -573,7 +583,7 @@ def test_a_task_that_changes_what_another_writes_is_not_proved_by_it():
             certify(model, TrainingData(task))
     with pytest.raises(ValueError, match="for the outputs of 'forwards', got the one of 'backwards'"):
         number_of(Forwards())
-    with pytest.raises(ValueError, match="states of 'forgetful' that keep the digit that they show"):
+    with pytest.raises(ValueError, match="a machine that writes the labels of 'forgetful', got other digits"):
         number_of(Forgetful())
     with pytest.raises(ValueError, match="inputs of 4 symbols, as many as outputs have, got 2"):
         number_of(Parities())
@@ -857,13 +867,19 @@ def test_certify_prunes_records_and_goes_on_after_a_refusal(tmp_path):
     assert shown["not proved"]["abc"] == "refused: 0"
 
 
-def test_a_machine_that_never_settles_is_refused():
+def test_past_unread_places_a_machine_may_be_in_any_state_that_some_number_of_them_leads_to():
     class Alternating(type(get_task("successor"))):
+        """It writes the number itself, but in every second place what is missing to nine."""
+
         name = "alternating"
-        machine = Machine(2, (0,), (0, 1), lambda state, a: (a, 1 - state))
+        machine = Machine(2, (0,), (0, 1), lambda state, a: (torch.where(state == 0, a, 9 - a), 1 - state))
 
         def label(self, a):
-            return a
+            return torch.where(torch.arange(a.shape[1]) % 2 == 0, a, 9 - a)
 
-    with pytest.raises(ValueError, match="do not depend on how many places"):
-        short_of(number_of(Alternating()))
+    number = number_of(Alternating())
+    both, even = number.through("a", OUTPUT), {(digit, digit) for digit in range(10)}
+    assert set(map(tuple, listed([both, number.past], [0]).tolist())) == even
+    every = listed([number.past, both, number.past], [0]).tolist()
+    assert set(map(tuple, every)) == even | {(digit, 9 - digit) for digit in range(10)} and len(every) == 20
+    assert listed([both], [0]).tolist() == [[0, 0]]  # the last place, which is padding

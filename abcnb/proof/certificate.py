@@ -21,8 +21,8 @@ from abcnb.machine.devices import bar
 from abcnb.model.layers import Attention
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
-from abcnb.proof import inputs, lists, rows
-from abcnb.proof.windows import CONSTANT, Node, Token, Windows, check_count, count_of, different
+from abcnb.proof import lists, rows
+from abcnb.proof.windows import CONSTANT, Node, Token, Windows, cases, check_count, count_of, different
 from abcnb.tasks.nested import NestedLists
 from abcnb.tasks.rows import ManyAddition, Multiplication
 from abcnb.tasks.task import Batch
@@ -31,7 +31,7 @@ from abcnb.tasks.training_data import TrainingData
 
 CHUNK = 2048  # windows at a time
 AGAIN = 200  # this many of the closest windows of each case, and as many random ones, are run again
-IN_ROWS = {NestedLists: lists, Multiplication: rows, ManyAddition: rows}
+IN_ROWS = {NestedLists: lists.cases, Multiplication: rows.cases, ManyAddition: rows.cases}
 LARGEST = 1e6  # the largest weight allowed: a state that is not finite would reach even heads that are cut
 SAFETY = 100  # the margin must exceed this many times the largest difference due to rounding
 
@@ -95,7 +95,7 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True, most:
     check_certifiable(model)
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
     # Exact types only: a subclass may have other rows.
-    found = IN_ROWS.get(type(data.task), inputs).cases(model, data)
+    found = IN_ROWS.get(type(data.task), cases)(model, data)
     for counted in accumulate(count_of(windows_of(most)) for _, _, windows_of, _ in found):  # before any is run
         check_count(counted, most)
     leads, rounding = [], 0.0

@@ -1,19 +1,25 @@
-"""Numbers that are written place by place, and every way through their places, from the task's machine."""
+"""Numbers that are written place by place: which digits go together, from the task's machine."""
 
-from functools import cache
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property
 
 import torch
-import torch.nn.functional as F
 
+from abcnb.tasks.digits import Operands
 from abcnb.tasks.task import Machine, Task
 
 OUTPUT, DIGIT = "digits", "b"  # names: of the digits written, and of a one-digit operand
 OUTPUTS_OF = ("label", "answer", "batch", "source", "stream", "steps", "outputs", "segments")  # what decides them
-LATEST = 100  # a machine must have settled within this many places
+DONE = -1  # the state after the last place
+
+# Ways through a part of a number: by the state before, the digits that they show and the state after.
+Ways = dict[int, set[tuple[tuple[int, ...], int]]]
 
 
-class Number(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Number:
     """What is written place by place: the output of a task, or a row of one.
 
     Attributes:
@@ -25,6 +31,94 @@ class Number(NamedTuple):
     machine: Machine
     names: tuple[str, ...]
     ended: tuple[str, ...]
+
+    @cached_property
+    def table(self) -> torch.Tensor:
+        """Every way through a place: state, digits and next state, [ways, 2 + names]."""
+        axes = [torch.arange(self.machine.states)] + [torch.arange(self.base)] * (len(self.names) - 1)
+        before = torch.cartesian_prod(*axes).unbind(1)
+        return torch.stack([*before, *self.machine.step(*before)], 1)
+
+    @cached_property
+    def last(self) -> torch.Tensor:
+        """Which ways of the table can lead through the last place, [ways]."""
+        zero = (self.table[:, [1 + self.names.index(name) for name in self.ended]] == 0).all(1)
+        return zero & torch.isin(self.table[:, -1], torch.tensor(self.machine.ends))
+
+    @cached_property
+    def told(self) -> Ways:
+        """Those before the first place, which show the one-digit operand that a state holds."""
+        starts = torch.tensor(self.machine.starts)
+        return by_state(torch.stack([starts, self.machine.shown(starts), starts], 1))
+
+    @cache  # noqa: B019  there are few numbers
+    def through(self, *names: str) -> Ways:
+        """Those through a place that shows these digits; through the last place they lead to `DONE`."""
+        ends = self.table[self.last]
+        ends[:, -1] = DONE
+        return by_state(torch.cat([self.table, ends])[:, [0, *(1 + self.names.index(name) for name in names), -1]])
+
+    @cached_property
+    def past(self) -> Ways:
+        """Those past any number of places, or none, that show nothing."""
+        one, past = self.through(), {}
+        for state in (DONE, *one):
+            past[state] = {((), state)}
+            while more := {way for _, after in past[state] for way in one.get(after, ())} - past[state]:
+                past[state] |= more
+        return past
+
+
+def by_state(table: torch.Tensor) -> Ways:
+    """Ways, from their state before, digits and state after, [ways, 2 + digits]."""
+    ways = defaultdict(set)
+    for before, *digits, after in table.tolist():
+        ways[before].add((tuple(digits), after))
+    return dict(ways)
+
+
+def listed(
+    parts: list[Ways], starts: Iterable[int], check: Callable[[int], None] = lambda count: None
+) -> torch.Tensor:
+    """All that ways through these parts, from a start to `DONE`, show: each once, [windows, digits].
+
+    States that the same digits lead to are followed together, as when an automaton is made deterministic. `check`
+    is told how many windows there are, or fewer, before they are made.
+    """
+    first, onto = (
+        frozenset(starts),
+        [],
+    )  # by part and set of states: the set that each combination of digits leads to
+    sets = {first}
+    for ways in parts:
+        onto.append({states: _from_states(states, ways) for states in sets})
+        sets = {after for of in onto[-1].values() for after in of.values()}
+    rest = {states: torch.zeros(int(DONE in states), 0, dtype=torch.uint8) for states in sets}
+    for before in reversed(onto):
+        check(sum(len(rest[after]) for of in before.values() for after in of.values()))
+        rest = {
+            states: _joined([(digits, rest[after]) for digits, after in of.items()])
+            for states, of in before.items()
+        }
+    return rest[first]
+
+
+def _from_states(states: frozenset[int], ways: Ways) -> dict[tuple[int, ...], frozenset[int]]:
+    """The set of states that each combination of digits leads to from these."""
+    onto = defaultdict(set)
+    for digits, after in (way for state in states for way in ways.get(state, ())):
+        onto[digits].add(after)
+    return {digits: frozenset(after) for digits, after in onto.items()}
+
+
+def _joined(parts: list[tuple[tuple[int, ...], torch.Tensor]]) -> torch.Tensor:
+    """Digits, each combination followed by all that it goes together with, [windows, digits]."""
+    found = [
+        torch.cat([torch.tensor(digits, dtype=torch.uint8).expand(len(rest), -1), rest], 1)
+        for digits, rest in parts
+        if len(rest)
+    ]
+    return torch.cat(found) if found else torch.zeros(0, 0, dtype=torch.uint8)
 
 
 @cache
@@ -42,10 +136,7 @@ def number_of(task: Task) -> Number:
         raise ValueError(f"expected operands padded with one zero at most, got {task.spare}")
     read = ("a", DIGIT)[: task.operands - task.second_is_digit]
     number = Number(task.base, machine, (*read, OUTPUT), read * (task.spare > 0))
-    before, after = ways_of(number)[:, [0, -1]].T
-    if machine.shown and not torch.equal(machine.shown(before), machine.shown(after)):
-        raise ValueError(f"expected states of {task.name!r} that keep the digit that they show, got others")
-    if not all(_writes_labels(task, machine, least_width(task) + more) for more in (0, 1)):
+    if not all(_writes_labels(task, number, least_width(task) + more) for more in (0, 1)):
         raise ValueError(f"expected a machine that writes the labels of {task.name!r}, got other digits, or none")
     return number
 
@@ -55,70 +146,47 @@ def least_width(task: Task) -> int:
     return max(task.spare + 1, task.shortest)
 
 
-def _writes_labels(task: Task, machine: Machine, width: int) -> bool:
-    """Whether a machine writes every label of a width: it ends from some start, and is right whenever it ends."""
-    widths = task.widths(width)
-    free = [n - task.spare * (n == width) for n in widths]
-    every = torch.cartesian_prod(*[torch.arange(task.base)] * sum(free)).view(-1, sum(free))
-    operands = [F.pad(a, (0, n - a.shape[1])) for a, n in zip(every.split(free, 1), widths, strict=True)]
-    label, ended = task.label(*operands), torch.zeros(len(every), dtype=torch.bool)
-    for start in machine.starts:
-        state = torch.full((len(every),), start)
-        fits = machine.shown(state) == operands[1][:, 0] if machine.shown else state == start
-        right = torch.ones(len(every), dtype=torch.bool)
-        for place in range(width):
-            digit, state = machine.step(state, *(a[:, place] for a in operands[: 1 + (machine.shown is None)]))
-            right &= digit == label[:, place]
-        fits &= torch.isin(state, torch.tensor(machine.ends))
-        if bool((fits & ~right).any()):
-            return False
-        ended |= fits
-    return bool(ended.all())
+def _writes_labels(task: Task, number: Number, width: int) -> bool:
+    """Whether a machine writes the label of every input of a width, and nothing else."""
+    told = [number.told] if task.second_is_digit else []
+    digits = listed(told + [number.through(*number.names)] * width, number.machine.starts).long()
+    *operands, written = digits[:, len(told) :].unflatten(1, (width, -1)).unbind(2)
+    operands += [digits[:, :1]] * len(told)
+    inputs = task.base ** (sum(task.widths(width)) - len(number.ended))
+    return len(digits) == inputs and torch.equal(task.label(*operands), written)
 
 
-@cache
-def ways_of(number: Number) -> torch.Tensor:
-    """Every way through a place: state, digits and next state, [ways, 2 + names]."""
-    axes = [torch.arange(number.machine.states)] + [torch.arange(number.base)] * (len(number.names) - 1)
-    before = [axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")]
-    return torch.stack([*before, *number.machine.step(*before)], 1)
+def completed(tokens: dict, number: Number, width: int, count: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """How inputs of a width can have digits, `count` for each of `tokens`: the states that they can start in,
+    [count, states], and the ways that they can then take through each place, from the last on, [count, ways]."""
+    table, fits = number.table, []
+    good = torch.ones(count, number.machine.states, dtype=torch.bool)
+    for place in reversed(range(width)):
+        fit = good[:, table[:, -1]] & (number.last | (place < width - 1))
+        for name, digits in zip(number.names, table.T[1:-1], strict=True):
+            if (name, place) in tokens:
+                fit = fit & (tokens[name, place][:, None] == digits)
+        fits.append(fit)
+        good = torch.zeros_like(good).scatter_reduce(1, table[:, 0].expand_as(fit), fit, "amax")
+    states = torch.arange(number.machine.states)
+    if (DIGIT, -1) in tokens:
+        good = good & (number.machine.shown(states) == tokens[DIGIT, -1][:, None])
+    return good & torch.isin(states, torch.tensor(number.machine.starts)), fits
 
 
-def may_be_last(number: Number) -> torch.Tensor:
-    """Which ways can lead through the last place, where shorter operands have a 0, [ways]."""
-    return (ways_of(number)[:, [1 + number.names.index(name) for name in number.ended]] == 0).all(1)
-
-
-def _reached(ways: torch.Tensor, good: torch.Tensor) -> torch.Tensor:
-    """Whether a way leads from each state to a good one, [states, …], the shape of `good`."""
-    reached = torch.zeros(good.shape, dtype=torch.long)
-    return reached.index_add(0, ways[:, 0], good[ways[:, -1]].long()) > 0
-
-
-@cache
-def leads_on(number: Number, places: int) -> torch.Tensor:
-    """Whether one state can lead to another through so many places, the last one excluded, [states, states]."""
-    if not places:
-        return torch.eye(number.machine.states) > 0
-    return _reached(ways_of(number), leads_on(number, places - 1))
-
-
-def ends_of(number: Number, places: int) -> torch.Tensor:
-    """Whether an input can end so many places after each state, [states]."""
-    if places > 1:
-        return _reached(ways_of(number), ends_of(number, places - 1))
-    good = torch.isin(torch.arange(number.machine.states), torch.tensor(number.machine.ends))
-    return _reached(ways_of(number)[may_be_last(number)], good) if places else good
-
-
-@cache
-def short_of(number: Number) -> int:
-    """How many unread places are as good as any more: after them the machine can be in the same states.
-
-    Raises:
-        ValueError: if there is no such number below `LATEST`, as when every second place differs.
-    """
-    for count in range(LATEST):
-        if torch.equal(leads_on(number, count), leads_on(number, count + 1)):
-            return count + bool(number.ended)
-    raise ValueError(f"expected states that do not depend on how many places were before, got {number.machine}")
+def inputs_with(
+    tokens: dict, task: Task, width: int, count: int, generator: torch.Generator | None = None
+) -> Operands:
+    """Inputs of a width with these digits; the others are random, every possible next state equally likely."""
+    number = number_of(task)
+    table, (starts, fits) = number.table, completed(tokens, number, width, count)
+    pairs = table[:, 0] * number.machine.states + table[:, -1]
+    rare = 1 / pairs.bincount()[pairs].float()
+    first = state = starts.float().multinomial(1, generator=generator)
+    digits = []
+    for fit in reversed(fits):
+        way = ((fit & (table[:, 0] == state)) * rare).multinomial(1, generator=generator)[:, 0]
+        digits.append(table[way, 1:-2])
+        state = table[way, -1:]
+    operands = tuple(torch.stack(digits, 2).unbind(1))
+    return (*operands, task.machine.shown(first)) if task.second_is_digit else operands

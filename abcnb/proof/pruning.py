@@ -18,8 +18,7 @@ from abcnb.model.layers import Attention
 from abcnb.model.transformer import Transformer
 from abcnb.pipeline import check_data
 from abcnb.proof.certificate import check_certifiable, lead
-from abcnb.proof.inputs import inputs_with
-from abcnb.proof.places import least_width
+from abcnb.proof.places import inputs_with, least_width
 from abcnb.proof.windows import Heads, heads_by_line
 from abcnb.tasks.task import Batch
 from abcnb.tasks.training_data import TrainingData, generator_for

@@ -19,7 +19,7 @@ from abcnb.lines.line import Line
 from abcnb.model.transformer import Transformer
 from abcnb.proof.anywhere import Anything, Loose, all_read, anywhere, called, loosened
 from abcnb.proof.lists import KNOWN
-from abcnb.proof.places import DIGIT, OUTPUT, Number, short_of
+from abcnb.proof.places import DIGIT, OUTPUT, Number
 from abcnb.proof.windows import (
     CONSTANT,
     FOLLOWED,
@@ -118,8 +118,8 @@ def is_fixed(line: Line, stream: Stream) -> bool:
 
 def steps_of(
     model: Transformer, task: RowTask, sizes: tuple[int, ...], loose: Loose
-) -> Iterator[tuple[Arrangement, Seen]]:
-    """Yield the arrangement of each step of inputs of these sizes, and where it was met."""
+) -> Iterator[tuple[Arrangement, tuple[bool, ...], Seen]]:
+    """Yield what `arranged` says of each step of inputs of these sizes, and where it was met."""
     numbers = numbers_of(task)
     batch = task.batch(drawn(task, sizes, 1, torch.Generator()))
     stream, tokens = batch.stream, tokens_of(batch)
@@ -138,7 +138,7 @@ def steps_of(
         place = width if last else int(places[step])
         end = int(batch.target[0, step]) if place == width else 0
         node, read = loosened(node, loose[kind])
-        one, met = arranged(node, place, width, numbers[name, row == 0], end, called_here)
+        one, apart, met = arranged(node, place, width, numbers[name, row == 0], end, called_here)
         known = known | {
             token: -2 - other.reads[0][1] for token, other in read.items() if other.reads[0][0] == FREE
         }
@@ -146,7 +146,7 @@ def steps_of(
         for token, rank in (*one.node.tokens, *[one.right] * (one.place >= 0)):
             if token == FREE or (token, met[rank]) in known:  # others stand for structural tokens
                 seen[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
-        yield one, Seen(sizes, step, seen, {token: called(token, other) for token, other in read.items()})
+        yield one, apart, Seen(sizes, step, seen, {token: called(token, other) for token, other in read.items()})
 
 
 def cases(model: Transformer, data: TrainingData) -> list[Case]:
@@ -167,17 +167,16 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     # Enough rows to keep apart those near either end and those near the step's, each with one more beside them.
     counts = range(task.has_terms + 1, 4 * farthest + 6)
 
-    def steps(width: int) -> Iterator[tuple[Arrangement, Seen]]:
+    def steps(width: int) -> Iterator[tuple[Arrangement, tuple[bool, ...], Seen]]:
         for count in counts:
             sizes = task.size(count, width) if task.has_terms else (width, count)
             yield from steps_of(model, task, sizes, loose)
 
-    short = max(map(short_of, numbers_of(task).values()))
     found: list[Case] = []
-    for kind, met in of_all_widths(steps, model, short, 0).items():
+    for kind, (apart, met) in of_all_widths(steps, model, 1).items():
         for node, read in all_read(kind.node, read_anywhere):
             one, fits = replace(kind, node=node), tuple(seen for seen in met if seen.read.items() >= read.items())
-            found.append((one.node, one.right, partial(windows_of, one), partial(shown, task, fits)))
+            found.append((one.node, one.right, partial(windows_of, one, apart), partial(shown, task, fits)))
     return found
 
 

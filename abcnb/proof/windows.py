@@ -4,18 +4,18 @@ A model without positions whose heads have one line each gathers: after layer l 
 function of its own state after layer l − 1, of the state of one earlier token per head, and of one source token
 per head of cross-attention. So a step is a function of finitely many tokens, its *window*, and a `Node` says how.
 
-Steps whose nodes are equal up to how many places lie between their tokens are the same function of the same
-windows, whatever the length of the input: one `Arrangement`. Which windows there are follows from the task's
-machine (`Task.machine`), given that all outputs before the step are right.
+Steps whose nodes are equal up to how many places lie between their tokens are the same function, whatever the
+length of the input: one `Arrangement`. Which windows it has to be right on follows from the task's machine
+(`Task.machine`), given that all outputs before the step are right.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 
 from abcnb.lines.coordinates import Stream
 from abcnb.lines.line import Line
@@ -23,15 +23,14 @@ from abcnb.model.layers import Attention, OpenTokens
 from abcnb.model.transformer import Transformer
 from abcnb.proof.places import (
     DIGIT,
+    DONE,
     OUTPUT,
     Number,
-    ends_of,
-    leads_on,
+    completed,
+    inputs_with,
     least_width,
-    may_be_last,
+    listed,
     number_of,
-    short_of,
-    ways_of,
 )
 from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import END_ID
@@ -42,7 +41,6 @@ NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 MOST_WINDOWS = 120_000_000  # about twenty minutes
 # What a coordinate may follow to keep its distance from the step's place, or from an end.
 FOLLOWED = {"none", "first", "place", "first-place"}
-SETTLED = 12  # the search ends after this many widths in a row without a new arrangement
 
 # The name of an operand or the output, and a place; `DIGIT` and −1; or `CONSTANT` and a structural token's id.
 Token = tuple[str, int]
@@ -72,21 +70,16 @@ class Node:
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """All tokens that it depends on, except structural ones."""
-        found, below = set(), {self}
-        while below:
-            found.update(*(node.reads for node in below))
-            below = {other for node in below if node.own for other in (node.own, *node.selves)}
-        return tuple(sorted(token for token in found if token[0] != CONSTANT))
+        below = (node.tokens for node in (self.own, *self.selves) if node)
+        return tuple(sorted({token for token in self.reads if token[0] != CONSTANT}.union(*below)))
 
     def renamed(self, names: dict[Token, Token]) -> "Node":
         """The same node with other names for its tokens."""
-        known: dict[Node, Node] = {}
 
+        @cache
         def of(node: "Node") -> "Node":
-            if node not in known:
-                reads = tuple([names.get(token, token) for token in node.reads])
-                known[node] = node_of(reads, node.own and of(node.own), tuple(map(of, node.selves)), node.kind)
-            return known[node]
+            reads = tuple([names.get(token, token) for token in node.reads])
+            return node_of(reads, node.own and of(node.own), tuple(map(of, node.selves)), node.kind)
 
         return of(self)
 
@@ -113,19 +106,17 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Steps that are the same function of the same windows.
+    """Steps that are the same function of the same tokens.
 
     Attributes:
         node: that of the step after the last layer; places are numbered among those that are read or written.
         place: the place that the step writes, numbered likewise; −1 for the token that ends the number.
-        skipped: how many unread places lie before each of these, and after the last; a few stand for many.
         number: the number that the step belongs to.
         end: the id of the token that ends it.
     """
 
     node: Node
     place: int
-    skipped: tuple[int, ...]
     number: Number
     end: int
 
@@ -134,31 +125,6 @@ class Arrangement:
         """The token that the step must write."""
         return (OUTPUT, self.place) if self.place >= 0 else (CONSTANT, self.end)
 
-    def covers(self, other: "Arrangement") -> bool:
-        """Whether all windows of the other are windows of this one, with the same function."""
-        kinds = ((one.node, one.place, one.number, one.end) for one in (self, other))
-        if len({*kinds}) > 1 or (other.skipped[-1] and not self.skipped[-1]):
-            return False
-        *between, (mine, theirs) = zip(self.skipped, other.skipped, strict=True)
-        extra = [leads_on(self.number, n) & ~leads_on(self.number, m) for m, n in between]
-        extra[:1] = [part[list(self.number.machine.starts)] for part in extra[:1]]
-        ends = ends_of(self.number, theirs) & ~ends_of(self.number, mine)
-        return not any(part.any() for part in (*extra, ends))
-
-
-class Found(NamedTuple):
-    """The windows so far, each once, and the states that the machine may be in after each.
-
-    Attributes:
-        which: the set of states that each window has, [windows].
-        states: the distinct sets, 1 for each state in a set, [sets, states].
-    """
-
-    windows: Windows
-    which: torch.Tensor
-    states: torch.Tensor
-    most: int | None  # the most windows that there may be
-
 
 class Met(NamedTuple):
     """A step of inputs of this width, and the places that it reads or writes, in order, then −1."""
@@ -166,6 +132,11 @@ class Met(NamedTuple):
     width: int
     step: int
     read: tuple[int, ...]
+
+
+# Before which places of an arrangement others may lie, and before the number's end; and two steps that have most of
+# these, in the narrowest and the widest inputs.
+Spread = tuple[tuple[bool, ...], list]
 
 
 def heads_by_line(model: Transformer) -> list[Heads]:
@@ -186,8 +157,16 @@ def lined_layers(model: Transformer) -> set[int]:
     return {heads.layer for heads in heads_by_line(model)}
 
 
-def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tuple[Met, Met]]:
-    """The arrangements of all steps of a number that no other covers, each with its narrowest and widest `Met`.
+def cases(model: Transformer, data: TrainingData) -> list[Case]:
+    """All that steps of a number can see, each case shown in a narrow and a wide input."""
+    return [
+        (one.node, one.right, partial(windows_of, one, apart), partial(shown, data, met))
+        for one, (apart, met) in arrangements(model, data).items()
+    ]
+
+
+def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, Spread]:
+    """The arrangements of all steps of a number.
 
     Raises:
         ValueError: if a line runs at twice the pace of the steps, or the form's columns run at half of it.
@@ -199,46 +178,42 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, tu
         if not {*line.follows} <= FOLLOWED:
             raise ValueError(f"expected lines that go through the places one by one, got {line}")
 
-    def steps(width: int) -> Iterator[tuple[Arrangement, Met]]:
+    def steps(width: int) -> Iterator[tuple[Arrangement, tuple[bool, ...], Met]]:
         stream = model.stream_of(task.stream(width, data.form))
         for step, node in enumerate(nodes(model, stream, tokens_of(model, data, width))):
-            kind, read = arranged(node, step, width, number)
-            yield kind, Met(width, step, read)
+            kind, apart, read = arranged(node, step, width, number)
+            yield kind, apart, Met(width, step, read)
 
-    return of_all_widths(steps, model, short_of(number), least_width(task) - 1)
+    return of_all_widths(steps, model, least_width(task))
 
 
 def of_all_widths(
-    steps: Callable[[int], Iterable[tuple[Arrangement, Any]]], model: Transformer, short: int, width: int
-) -> dict[Arrangement, list]:
-    """The arrangements of steps of all widths above `width` that no other covers, each with where it was first and
-    last met; `short` unread places are as good as any more.
+    steps: Callable[[int], Iterable[tuple[Arrangement, tuple[bool, ...], Any]]], model: Transformer, least: int
+) -> dict[Arrangement, Spread]:
+    """The arrangements of steps of all widths from `least` on, from those of enough widths.
 
-    Every place that a step reads is at a fixed distance from its own place, from an end of the number, or from the
-    mirror image of its own place. So nothing new appears once a width has room for all these groups apart, and the
-    search ends only after `SETTLED` widths in a row have brought nothing.
+    Every place that a step reads is within `reach` of its own place, of an end of the number, or of the mirror image
+    of its own place. Where these are more than 2 · `reach` + 1 places apart, what lies near one is not near, nor
+    beside, what lies near another, and their distance changes nothing. So no arrangement is new once a width has
+    room for all of them at that distance: the step between two ends or, with its mirror image, four in a row.
     """
     lines = [line for heads in heads_by_line(model) for line in heads.lines]
     farthest = 1 + max((abs(n) for line in lines for n in line.offset), default=0)  # an edge is one place further
+    reach = max(1, len(lined_layers(model))) * farthest + 1  # rows before are moved by a place
     mirrored = any("first-place" in line.follows for line in lines)
-    least, newest = (6 if mirrored else 4) * (max(1, len(lined_layers(model))) * farthest + short + 1), 0
-    found: dict[Arrangement, list] = {}
-    while width < max(least, newest + SETTLED):
-        width += 1
-        for kind, met in steps(width):
-            ends = found.setdefault(kind, [met, met])
-            ends[1], newest = met, width if ends[0] is met else newest
-    kept: dict[Arrangement, list] = {}
-    for one in sorted(found, key=lambda arrangement: -sum(arrangement.skipped)):
-        if not any(other.covers(one) for other in kept):
-            kept[one] = found[one]
-    return kept
+    found: dict[Arrangement, dict[tuple[bool, ...], list]] = {}
+    for width in range(least, least + (3 if mirrored else 2) * (2 * reach + 2) + 1):
+        for kind, apart, met in steps(width):
+            ends = found.setdefault(kind, {}).setdefault(apart, [met, met])
+            ends[1] = met
+    return {kind: (tuple(map(any, zip(*of, strict=True))), of[max(of, key=sum)]) for kind, of in found.items()}
 
 
 def arranged(
     node: Node, step: int, width: int, number: Number, end: int = END_ID, names: dict[Token, Token] | None = None
-) -> tuple[Arrangement, tuple[int, ...]]:
-    """The arrangement of a step of a number, and the place that each place number in it stands for.
+) -> tuple[Arrangement, tuple[bool, ...], tuple[int, ...]]:
+    """The arrangement of a step of a number, before which of its places unread ones lie and whether any lie before
+    the end, and the place that each place number in it stands for.
 
     `names` says what a token is to this step where its own name does not. Tokens with a place below −1 are at no
     place of the number and may be any digit.
@@ -249,12 +224,10 @@ def arranged(
     read, others = sorted(p for p in places if p >= 0), sorted(p for p in places if p < -1)
     met = (*read, *others, -1)
     ranks = {place: n if place >= 0 else n - len(met) for n, place in enumerate(met)}
-    skipped = (after - before - 1 for before, after in zip([-1, *read], [*read, width], strict=True))
-    short = short_of(number)
+    apart = tuple(after - before > 1 for before, after in pairwise([-1, *read, width]))
     ranked = {token: (name, ranks[place]) for token, (name, place) in called.items() if name != CONSTANT}
     kind = node.renamed(called | ranked)
-    place = ranks[step] if step < width else -1
-    return Arrangement(kind, place, tuple(min(n, short) for n in skipped), number, end), met
+    return Arrangement(kind, ranks[step] if written else -1, number, end), apart, met
 
 
 def leaves(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
@@ -269,21 +242,15 @@ def leaves(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node
 
 def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
     """The node of each step of an input; `tokens` are those of the whole stream, the source's first."""
-    rows, first_nodes = torch.arange(len(stream)), leaves(model, stream, tokens)
-    selves, crosses = [], []  # by layer and row, what each head reads
+    rows, found = torch.arange(len(stream)), leaves(model, stream, tokens)
     for layer, (of_self, of_cross) in zip(model.decoder, model.open_tokens(rows, stream), strict=True):
-        selves.append(_read(of_self, layer.self_attention, rows))
-        crosses.append(_read(of_cross, layer.cross_attention, 0 * rows) if of_cross else [[]] * len(stream))
-
-    @cache
-    def node(layer: int, row: int) -> Node:
-        if layer == 0:
-            return first_nodes[row]
-        own, *others = (node(layer - 1, other) for other in (row, *selves[layer - 1][row]))
-        return node_of(tuple(tokens[other] for other in crosses[layer - 1][row]), own, tuple(others))
-
-    first = stream.prompt - 1 - stream.source
-    return [node(len(model.decoder), first + step) for step in range(stream.rows)]
+        selves = _read(of_self, layer.self_attention, rows)
+        crosses = _read(of_cross, layer.cross_attention, 0 * rows) if of_cross else [[]] * len(rows)
+        found = [
+            node_of(tuple([tokens[n] for n in cross]), own, tuple([found[n] for n in others]))
+            for own, others, cross in zip(found, selves, crosses, strict=True)
+        ]
+    return found[-stream.rows :]
 
 
 def _read(opened: OpenTokens, attention: Attention, instead: torch.Tensor) -> list[list[int]]:
@@ -308,49 +275,44 @@ def tokens_of(model: Transformer, data: TrainingData, width: int) -> list[Token]
     return tokens
 
 
-def windows_of(arrangement: Arrangement, most: int | None = None) -> Windows:
+def windows_of(arrangement: Arrangement, apart: tuple[bool, ...], most: int | None = None) -> Windows:
     """Every window of an arrangement: the digit at each of its tokens, and the one that the step must write.
+
+    `apart` says where any number of unread places may lie: before each place, and before the end.
 
     Raises:
         TooManyWindows: as in `check_count`.
     """
-    tokens, number = {*arrangement.node.tokens, arrangement.right}, arrangement.number
-    machine, (*before, after), ways, names = number.machine, arrangement.skipped, ways_of(number), number.names
-    found = Found({}, torch.zeros(1, dtype=torch.long), torch.zeros(1, machine.states), most)
-    found.states[0, list(machine.starts)] = 1
-    if machine.shown:
-        states = torch.arange(machine.states)
-        found = _onwards(found, torch.stack([states, machine.shown(states), states], 1), [(DIGIT, -1)])
-    for place, skipped in enumerate(before):
-        for _ in range(skipped):
-            found = _onwards(found, ways[:, [0, -1]], [])
-        if place == len(before) - 1 and not after:
-            ways = ways[may_be_last(number)]
-        shown = [(name, place) for name in names if (name, place) in tokens]
-        found = _onwards(found, ways[:, [0, *(1 + names.index(name) for name, _ in shown), -1]], shown)
-    fits = (found.states @ ends_of(number, after).float() > 0)[found.which]
-    found = found._replace(windows={token: digits[fits] for token, digits in found.windows.items()})
-    found = found._replace(which=found.which[fits])
-    for token in sorted(token for token in tokens if token[0] != CONSTANT and token[1] < -1):
-        any_digit = torch.cartesian_prod(torch.arange(machine.states), torch.arange(number.base))
-        found = _onwards(found, any_digit[:, [0, 1, 0]], [token])
-    return found.windows or {NOTHING: torch.zeros(1, dtype=torch.uint8)}
+    number, tokens = arrangement.number, {*arrangement.node.tokens, arrangement.right}
+    parts, shown = ([number.told], [(DIGIT, -1)]) if (DIGIT, -1) in tokens else ([], [])
+    for place, unread in enumerate(apart[:-1]):
+        names = [name for name in number.names if (name, place) in tokens]
+        parts += [number.past] * unread + [number.through(*names)]
+        shown += [(name, place) for name in names]
+    free = sorted(token for token in tokens if token[0] != CONSTANT and token[1] < -1)
+    any_digit = {DONE: {((digit,), DONE) for digit in range(number.base)}}
+    parts += [number.past] * apart[-1] + [any_digit] * len(free)
+    digits = listed(parts, number.machine.starts, partial(check_count, most=most))
+    return dict(zip(shown + free, digits.T.contiguous(), strict=True)) or {
+        NOTHING: torch.zeros(1, dtype=torch.uint8)
+    }
 
 
-def _onwards(found: Found, ways: torch.Tensor, shown: list[Token]) -> Found:
-    """The windows continued through one more place, once for each combination of the digits shown there."""
-    seen, which = F.pad(ways[:, 1:-1], (0, 1)).unique(dim=0, return_inverse=True)  # at least one column
-    step = torch.zeros(len(seen), *[found.states.shape[1]] * 2)
-    step[which, ways[:, 0], ways[:, -1]] = 1
-    reached = (found.states @ step > 0).float()  # [seen, which, states]
-    way, before = reached.any(2).nonzero().T
-    states, after = reached[way, before].unique(dim=0, return_inverse=True)
-    check_count(int(before.bincount(minlength=len(found.states))[found.which].sum()), found.most)
-    pairs = (((found.which == one).nonzero()[:, 0], (before == one).nonzero()[:, 0]) for one in before.unique())
-    window, onto = torch.cat([torch.cartesian_prod(*pair) for pair in pairs]).T
-    windows = {token: digits[window] for token, digits in found.windows.items()}
-    windows |= {token: seen[way[onto], n].to(torch.uint8) for n, token in enumerate(shown)}
-    return Found(windows, after[onto], states, found.most)
+def batch_with(windows: Windows, data: TrainingData, met: Met) -> tuple[Batch, Windows]:
+    """Whole inputs in which a step has these windows, and the windows, one for each; those that this step cannot
+    have are left out, and digits outside the window are random."""
+    tokens = {(name, met.read[rank]): digits for (name, rank), digits in windows.items()}
+    starts, _ = completed(tokens, number_of(data.task), met.width, count_of(windows))
+    fits = starts.any(1)
+    tokens = {token: digits[fits] for token, digits in tokens.items()}
+    operands = inputs_with(tokens, data.task, met.width, int(fits.sum()))
+    return data.task.batch(operands, data.form), {token: digits[fits] for token, digits in windows.items()}
+
+
+def shown(data: TrainingData, mets: list[Met], windows: Windows) -> list[tuple[Batch, int, Windows]]:
+    """Whole inputs with each of these steps, and the windows that it has in them."""
+    found = ((*batch_with(windows, data, met), met.step) for met in mets)
+    return [(batch, step, few) for batch, few, step in found if count_of(few)]
 
 
 class TooManyWindows(ValueError):
