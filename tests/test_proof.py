@@ -26,10 +26,11 @@ from abcnb.proof.windows import (
     NOTHING,
     arranged,
     arrangements,
-    batch_with,
     check_count,
+    count_of,
     heads_by_line,
     nodes,
+    shown,
     windows_of,
 )
 from abcnb.study import certificates, results
@@ -121,10 +122,11 @@ def test_what_a_step_of_any_input_sees_is_a_window_and_its_logits_are_the_models
     ids = torch.cat([batch.source] * model.crossing + [model.sequence(batch)], 1)
     found = arrangements(model, data)
     for step, node in enumerate(nodes(model, model.stream_of(batch.stream), tokens)):
-        kind, apart, read = arranged(node, step, width, number_of(task))
+        right = (OUTPUT, step) if step < width else ("=", IDS["&"])
+        kind, apart, read = arranged(node, right, width, number_of(task))
         seen = {token: ids[:, tokens.index((token[0], read[token[1]]))] for token in kind.node.tokens}
         if step < width:
-            seen[OUTPUT, kind.place] = batch.target[:, step]
+            seen[kind.right] = batch.target[:, step]
         known, _ = found[kind]
         assert all(many or not unread for many, unread in zip(known, apart, strict=True))
         every = windows_of(kind, known)
@@ -139,8 +141,8 @@ def test_the_windows_of_an_addition_are_counted_by_hand():
     """Three places of both operands, a carry, and the digit written before them: 3⁶ · 2 · 3 in base 3."""
     model, data = untrained("addition", 3)
     found = arrangements(model, data).items()
-    counts = {len(windows_of(kind, apart)[OUTPUT, kind.place]) for kind, (apart, _) in found if kind.place >= 0}
-    assert max(counts) == 3**6 * 2 * 3
+    counts = [windows_of(kind, apart) for kind, (apart, _) in found]
+    assert max(map(count_of, counts)) == 3**6 * 2 * 3
 
 
 @pytest.mark.parametrize("task", [pytest.param("successor", marks=pytest.mark.slow), "parity"])
@@ -203,7 +205,7 @@ def test_one_window_trained_away_is_found():
     other = copy.deepcopy(model)
     kind, (apart, (met, _)) = max(arrangements(model, data).items(), key=lambda item: len(item[0].node.tokens))
     rare = {token: digits[:1] for token, digits in windows_of(kind, apart).items()}
-    batch, _ = batch_with(rare, data, met)
+    ((batch, _, _),) = shown(data, [met], rare)
     wrong = (batch.target[:, met.step] + 1) % 10
     other.requires_grad_(True)
     optimizer = torch.optim.Adam(other.head.parameters(), 1e-2)
@@ -684,8 +686,8 @@ def test_inputs_have_the_digits_that_were_asked_for_and_fit_into_their_width(nam
     task, draw = get_task(name), torch.Generator().manual_seed(seed)
     place = seed % (width - 1)
     wanted = torch.randint(task.base, (16,), generator=draw)
-    operands = inputs_with({("a", place): wanted}, task, width, 16, draw)
-    assert torch.equal(operands[0][:, place], wanted)
+    operands, found = inputs_with({("a", place): wanted}, task, width, 16, draw)
+    assert found.all() and torch.equal(operands[0][:, place], wanted)
     assert tuple(operand.shape[1] for operand in operands) == tuple(task.widths(width))
     assert all((operand[:, -1] == 0).all() for operand in operands[: task.operands - task.second_is_digit])
 
@@ -701,7 +703,7 @@ def test_digits_beyond_nine_are_told_by_their_own_tokens():
 
 
 def test_inputs_have_long_runs_of_carries():
-    (digits,) = inputs_with({}, get_task("successor"), 7, 400, torch.Generator().manual_seed(0))
+    ((digits,), _) = inputs_with({}, get_task("successor"), 7, 400, torch.Generator().manual_seed(0))
     runs = (digits == 9).long().cumprod(1).sum(1)
     assert (runs >= 4).sum() > 10  # of 400 random numbers one in twenty-five
 

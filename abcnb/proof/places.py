@@ -83,7 +83,7 @@ def listed(
     """All that ways through these parts, from a start to `DONE`, show: each once, [windows, digits].
 
     States that the same digits lead to are followed together, as when an automaton is made deterministic. `check`
-    is told how many windows there are, or fewer, before they are made.
+    is told how many windows there are, before they are made.
     """
     first, onto = (
         frozenset(starts),
@@ -93,9 +93,12 @@ def listed(
     for ways in parts:
         onto.append({states: _from_states(states, ways) for states in sets})
         sets = {after for of in onto[-1].values() for after in of.values()}
-    rest = {states: torch.zeros(int(DONE in states), 0, dtype=torch.uint8) for states in sets}
+    counts = {states: int(DONE in states) for states in sets}
+    rest = {states: torch.zeros(count, 0, dtype=torch.uint8) for states, count in counts.items()}
     for before in reversed(onto):
-        check(sum(len(rest[after]) for of in before.values() for after in of.values()))
+        counts = {states: sum(counts[after] for after in of.values()) for states, of in before.items()}
+    check(counts[first])
+    for before in reversed(onto):
         rest = {
             states: _joined([(digits, rest[after]) for digits, after in of.items()])
             for states, of in before.items()
@@ -156,37 +159,37 @@ def _writes_labels(task: Task, number: Number, width: int) -> bool:
     return len(digits) == inputs and torch.equal(task.label(*operands), written)
 
 
-def completed(tokens: dict, number: Number, width: int, count: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """How inputs of a width can have digits, `count` for each of `tokens`: the states that they can start in,
-    [count, states], and the ways that they can then take through each place, from the last on, [count, ways]."""
-    table, fits = number.table, []
-    good = torch.ones(count, number.machine.states, dtype=torch.bool)
-    for place in reversed(range(width)):
+def inputs_with(
+    tokens: dict[tuple[str, int], torch.Tensor],
+    task: Task,
+    width: int,
+    count: int,
+    generator: torch.Generator | None = None,
+) -> tuple[Operands, torch.Tensor]:
+    """Inputs of a width with these digits, each [count], and which there are, [count]; those that cannot be are left
+    out. Other digits are random, every possible next state equally likely."""
+    number = number_of(task)
+    table, states = number.table, torch.arange(task.machine.states)
+    pairs = table[:, 0] * len(states) + table[:, -1]
+    rare = 1 / pairs.bincount()[pairs].float()
+    good, fits = torch.ones(count, len(states), dtype=torch.bool), []
+    for place in reversed(range(width)):  # which ways through this place lead to an end
         fit = good[:, table[:, -1]] & (number.last | (place < width - 1))
         for name, digits in zip(number.names, table.T[1:-1], strict=True):
             if (name, place) in tokens:
                 fit = fit & (tokens[name, place][:, None] == digits)
         fits.append(fit)
         good = torch.zeros_like(good).scatter_reduce(1, table[:, 0].expand_as(fit), fit, "amax")
-    states = torch.arange(number.machine.states)
     if (DIGIT, -1) in tokens:
-        good = good & (number.machine.shown(states) == tokens[DIGIT, -1][:, None])
-    return good & torch.isin(states, torch.tensor(number.machine.starts)), fits
-
-
-def inputs_with(
-    tokens: dict, task: Task, width: int, count: int, generator: torch.Generator | None = None
-) -> Operands:
-    """Inputs of a width with these digits; the others are random, every possible next state equally likely."""
-    number = number_of(task)
-    table, (starts, fits) = number.table, completed(tokens, number, width, count)
-    pairs = table[:, 0] * number.machine.states + table[:, -1]
-    rare = 1 / pairs.bincount()[pairs].float()
-    first = state = starts.float().multinomial(1, generator=generator)
+        good = good & (task.machine.shown(states) == tokens[DIGIT, -1][:, None])
+    good = good & torch.isin(states, torch.tensor(task.machine.starts))
+    found = good.any(1)
+    first = state = good[found].float().multinomial(1, generator=generator)
     digits = []
     for fit in reversed(fits):
-        way = ((fit & (table[:, 0] == state)) * rare).multinomial(1, generator=generator)[:, 0]
+        likely = (fit[found] & (table[:, 0] == state)) * rare
+        way = likely.multinomial(1, generator=generator)[:, 0]
         digits.append(table[way, 1:-2])
         state = table[way, -1:]
     operands = tuple(torch.stack(digits, 2).unbind(1))
-    return (*operands, task.machine.shown(first)) if task.second_is_digit else operands
+    return (*operands, task.machine.shown(first)) if task.second_is_digit else operands, found

@@ -80,7 +80,7 @@ def short_inputs(data: TrainingData, generator: torch.Generator) -> list[Batch]:
         return [data.train(ROWS // SHAPES, generator) for _ in range(SHAPES)]
     most = task.training_width(data.numbers)
     widths = range(least_width(task), min(data.width, most) + 1)
-    inputs = [inputs_with({}, task, width, ROWS // len(widths), generator) for width in widths]
+    inputs = [inputs_with({}, task, width, ROWS // len(widths), generator)[0] for width in widths]
     if data.width > most and data.numbers != "bucketed":  # numbers no longer, but padded further, as in the paper
         whole = task.widths(data.width)
         inputs = [[F.pad(a, (0, n - a.shape[1])) for a, n in zip(part, whole, strict=True)] for part in inputs]

@@ -8,7 +8,6 @@ or runs at twice the pace, its heads may read any token of a segment (`anywhere`
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
@@ -136,15 +135,17 @@ def steps_of(
         name = kind.removesuffix(" end")
         width, (called_here, known) = stream.segment(name).shape[-1], of_row(name, row)
         place = width if last else int(places[step])
-        end = int(batch.target[0, step]) if place == width else 0
+        right = (OUTPUT, place) if place < width else (CONSTANT, int(batch.target[0, step]))
         node, read = loosened(node, loose[kind])
-        one, apart, met = arranged(node, place, width, numbers[name, row == 0], end, called_here)
+        one, apart, met = arranged(node, right, width, numbers[name, row == 0], called_here)
         known = known | {
             token: -2 - other.reads[0][1] for token, other in read.items() if other.reads[0][0] == FREE
         }
         seen = {}
-        for token, rank in (*one.node.tokens, *[one.right] * (one.place >= 0)):
-            if token == FREE or (token, met[rank]) in known:  # others stand for structural tokens
+        for token, rank in (*one.node.tokens, one.right):
+            if token == FREE or (
+                token != CONSTANT and (token, met[rank]) in known
+            ):  # others stand for structural tokens
                 seen[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
         yield one, apart, Seen(sizes, step, seen, {token: called(token, other) for token, other in read.items()})
 
@@ -175,7 +176,7 @@ def cases(model: Transformer, data: TrainingData) -> list[Case]:
     found: list[Case] = []
     for kind, (apart, met) in of_all_widths(steps, model, 1).items():
         for node, read in all_read(kind.node, read_anywhere):
-            one, fits = replace(kind, node=node), tuple(seen for seen in met if seen.read.items() >= read.items())
+            one, fits = kind._replace(node=node), tuple(seen for seen in met if seen.read.items() >= read.items())
             found.append((one.node, one.right, partial(windows_of, one, apart), partial(shown, task, fits)))
     return found
 

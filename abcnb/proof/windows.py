@@ -26,7 +26,6 @@ from abcnb.proof.places import (
     DONE,
     OUTPUT,
     Number,
-    completed,
     inputs_with,
     least_width,
     listed,
@@ -104,26 +103,18 @@ class Heads(NamedTuple):
         return " / ".join(map(str, self.lines))
 
 
-@dataclass(frozen=True)
-class Arrangement:
-    """Steps that are the same function of the same tokens.
+class Arrangement(NamedTuple):
+    """Steps that are the same function of the same tokens, whose places are numbered among those read or written.
 
     Attributes:
-        node: that of the step after the last layer; places are numbered among those that are read or written.
-        place: the place that the step writes, numbered likewise; −1 for the token that ends the number.
+        node: that of the step after the last layer.
+        right: the token that the step must write.
         number: the number that the step belongs to.
-        end: the id of the token that ends it.
     """
 
     node: Node
-    place: int
+    right: Token
     number: Number
-    end: int
-
-    @property
-    def right(self) -> Token:
-        """The token that the step must write."""
-        return (OUTPUT, self.place) if self.place >= 0 else (CONSTANT, self.end)
 
 
 class Met(NamedTuple):
@@ -181,7 +172,8 @@ def arrangements(model: Transformer, data: TrainingData) -> dict[Arrangement, Sp
     def steps(width: int) -> Iterator[tuple[Arrangement, tuple[bool, ...], Met]]:
         stream = model.stream_of(task.stream(width, data.form))
         for step, node in enumerate(nodes(model, stream, tokens_of(model, data, width))):
-            kind, apart, read = arranged(node, step, width, number)
+            right = (OUTPUT, step) if step < width else (CONSTANT, END_ID)
+            kind, apart, read = arranged(node, right, width, number)
             yield kind, apart, Met(width, step, read)
 
     return of_all_widths(steps, model, least_width(task))
@@ -210,34 +202,34 @@ def of_all_widths(
 
 
 def arranged(
-    node: Node, step: int, width: int, number: Number, end: int = END_ID, names: dict[Token, Token] | None = None
+    node: Node, right: Token, width: int, number: Number, names: dict[Token, Token] | None = None
 ) -> tuple[Arrangement, tuple[bool, ...], tuple[int, ...]]:
-    """The arrangement of a step of a number, before which of its places unread ones lie and whether any lie before
-    the end, and the place that each place number in it stands for.
+    """The arrangement of a step of a number, before which of its places, and whether before the end, there are
+    unread ones, and the place that each place number in it stands for.
 
     `names` says what a token is to this step where its own name does not. Tokens with a place below −1 are at no
     place of the number and may be any digit.
     """
-    written = {step} if step < width else set()
     called = {token: (names or {}).get(token, token) for token in node.tokens}
-    places = {place for name, place in called.values() if name != CONSTANT} | written
+    places = {place for name, place in (*called.values(), right) if name != CONSTANT}
     read, others = sorted(p for p in places if p >= 0), sorted(p for p in places if p < -1)
     met = (*read, *others, -1)
     ranks = {place: n if place >= 0 else n - len(met) for n, place in enumerate(met)}
+
+    def ranked(token: Token) -> Token:
+        return token if token[0] == CONSTANT else (token[0], ranks[token[1]])
+
+    kind = node.renamed({token: ranked(other) for token, other in called.items()})
     apart = tuple(after - before > 1 for before, after in pairwise([-1, *read, width]))
-    ranked = {token: (name, ranks[place]) for token, (name, place) in called.items() if name != CONSTANT}
-    kind = node.renamed(called | ranked)
-    return Arrangement(kind, ranks[step] if written else -1, number, end), apart, met
+    return Arrangement(kind, ranked(right), number), apart, met
 
 
 def leaves(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
     """The nodes, before the first layer, of the tokens that self-attention sees."""
     rows = torch.arange(len(stream))
     kinds = 1 + stream.steps_at(rows)[0] if model.config.position == "kinds" else 0 * rows
-    return [
-        node_of((token,), kind=kind)
-        for token, kind in zip(tokens[stream.source : stream.source + len(rows)], kinds.tolist(), strict=True)
-    ]
+    seen = zip(tokens[stream.source :], kinds.tolist(), strict=False)  # the last token is not read
+    return [node_of((token,), kind=kind) for token, kind in seen]
 
 
 def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]:
@@ -263,13 +255,11 @@ def _read(opened: OpenTokens, attention: Attention, instead: torch.Tensor) -> li
 def tokens_of(model: Transformer, data: TrainingData, width: int) -> list[Token]:
     """What each token of an input of this width is, the source's first."""
     batch = data.task.batch(data.task.smallest(width), data.form)
-    ids = torch.cat([batch.source] * model.crossing + [model.sequence(batch)], 1)[0]
+    ids = torch.cat([batch.source] * model.crossing + [model.sequence(batch), batch.target[:, -1:]], 1)[0]
     tokens, stream = [(CONSTANT, number) for number in ids.tolist()], model.stream_of(batch.stream)
     for segment in (*stream.operands, stream.segment(OUTPUT)):
-        grid = segment.grid()
-        for place, token in zip(grid[0].tolist(), segment.tokens(grid).tolist(), strict=True):
-            if token < len(tokens):  # the end token is not read
-                tokens[token] = (segment.name, place)
+        for place, token in enumerate(segment.tokens(segment.grid()).tolist()):
+            tokens[token] = (segment.name, place)
     if data.task.second_is_digit:
         tokens[stream.segment(DIGIT).start] = (DIGIT, -1)
     return tokens
@@ -298,21 +288,17 @@ def windows_of(arrangement: Arrangement, apart: tuple[bool, ...], most: int | No
     }
 
 
-def batch_with(windows: Windows, data: TrainingData, met: Met) -> tuple[Batch, Windows]:
-    """Whole inputs in which a step has these windows, and the windows, one for each; those that this step cannot
-    have are left out, and digits outside the window are random."""
-    tokens = {(name, met.read[rank]): digits for (name, rank), digits in windows.items()}
-    starts, _ = completed(tokens, number_of(data.task), met.width, count_of(windows))
-    fits = starts.any(1)
-    tokens = {token: digits[fits] for token, digits in tokens.items()}
-    operands = inputs_with(tokens, data.task, met.width, int(fits.sum()))
-    return data.task.batch(operands, data.form), {token: digits[fits] for token, digits in windows.items()}
-
-
 def shown(data: TrainingData, mets: list[Met], windows: Windows) -> list[tuple[Batch, int, Windows]]:
-    """Whole inputs with each of these steps, and the windows that it has in them."""
-    found = ((*batch_with(windows, data, met), met.step) for met in mets)
-    return [(batch, step, few) for batch, few, step in found if count_of(few)]
+    """Whole inputs with each of these steps, and the windows that it has in them: those of `windows` that it can
+    have; digits outside the window are random."""
+    found = []
+    for met in mets:
+        tokens = {(name, met.read[rank]): digits for (name, rank), digits in windows.items()}
+        operands, fits = inputs_with(tokens, data.task, met.width, count_of(windows))
+        if fits.any():
+            few = {token: digits[fits] for token, digits in windows.items()}
+            found.append((data.task.batch(operands, data.form), met.step, few))
+    return found
 
 
 class TooManyWindows(ValueError):
