@@ -137,6 +137,29 @@ def test_what_a_step_of_any_input_sees_is_a_window_and_its_logits_are_the_models
         torch.testing.assert_close(again, logits[:, step], atol=1e-4, rtol=1e-4)
 
 
+@settings(max_examples=8)
+@given(
+    st.booleans(),
+    st.lists(st.tuples(st.sampled_from(sorted(of_windows.FOLLOWED)), st.integers(-3, 3)), min_size=2, max_size=5),
+    st.integers(70, 90),
+)
+def test_wider_inputs_show_nothing_new(one_stream, lines, width):
+    model, data = untrained("successor", 3, one_stream)
+    read = [Line(0, "digits", "a", (follows,), (n,)) for follows, n in lines]
+    own = [Line(0, "digits", "digits", (follows,), (-abs(n),)) for follows, n in lines]
+    biases = Biases((dealt("self", 10, own),), (dealt("cross", 10, read),))
+    if one_stream:
+        biases = Biases((dealt("self", 10, own + read),))
+    config = replace(model.config, d_model=20, heads=10)
+    model = pipeline.new_model(data.task, config, 0, biases).eval()
+    found, number = arrangements(model, data), number_of(data.task)
+    stream = model.stream_of(data.task.stream(width))
+    for step, node in enumerate(nodes(model, stream, of_windows.tokens_of(model, data, width))):
+        right = (OUTPUT, step) if step < width else ("=", IDS["&"])
+        kind, apart, _ = arranged(node, right, width, number)
+        assert all(many or not unread for many, unread in zip(found[kind][0], apart, strict=True))
+
+
 def test_the_windows_of_an_addition_are_counted_by_hand():
     """Three places of both operands, a carry, and the digit written before them: 3⁶ · 2 · 3 in base 3."""
     model, data = untrained("addition", 3)

@@ -85,29 +85,25 @@ def listed(
     States that the same digits lead to are followed together, as when an automaton is made deterministic. `check`
     is told how many windows there are, before they are made.
     """
-    first, onto = (
-        frozenset(starts),
-        [],
-    )  # by part and set of states: the set that each combination of digits leads to
+    first, moves = frozenset(starts), []
     sets = {first}
-    for ways in parts:
-        onto.append({states: _from_states(states, ways) for states in sets})
-        sets = {after for of in onto[-1].values() for after in of.values()}
+    for ways in parts:  # forwards: from each set of states, the set that each combination of digits leads to
+        moves.append({states: _moves(states, ways) for states in sets})
+        sets = {after for of in moves[-1].values() for after in of.values()}
     counts = {states: int(DONE in states) for states in sets}
     rest = {states: torch.zeros(count, 0, dtype=torch.uint8) for states, count in counts.items()}
-    for before in reversed(onto):
-        counts = {states: sum(counts[after] for after in of.values()) for states, of in before.items()}
+    for move in reversed(moves):  # backwards: what shows from each set of states on
+        counts = {states: sum(counts[after] for after in of.values()) for states, of in move.items()}
     check(counts[first])
-    for before in reversed(onto):
+    for move in reversed(moves):
         rest = {
-            states: _joined([(digits, rest[after]) for digits, after in of.items()])
-            for states, of in before.items()
+            states: _joined([(digits, rest[after]) for digits, after in of.items()]) for states, of in move.items()
         }
     return rest[first]
 
 
-def _from_states(states: frozenset[int], ways: Ways) -> dict[tuple[int, ...], frozenset[int]]:
-    """The set of states that each combination of digits leads to from these."""
+def _moves(states: frozenset[int], ways: Ways) -> dict[tuple[int, ...], frozenset[int]]:
+    """All states that each combination of digits leads to from these."""
     onto = defaultdict(set)
     for digits, after in (way for state in states for way in ways.get(state, ())):
         onto[digits].add(after)
@@ -115,7 +111,7 @@ def _from_states(states: frozenset[int], ways: Ways) -> dict[tuple[int, ...], fr
 
 
 def _joined(parts: list[tuple[tuple[int, ...], torch.Tensor]]) -> torch.Tensor:
-    """Digits, each combination followed by all that it goes together with, [windows, digits]."""
+    """Each combination of digits, followed by all that may come after it, [windows, digits]."""
     found = [
         torch.cat([torch.tensor(digits, dtype=torch.uint8).expand(len(rest), -1), rest], 1)
         for digits, rest in parts

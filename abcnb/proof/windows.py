@@ -322,12 +322,12 @@ def count_of(windows: Windows) -> int:
 
 def different(columns: list[torch.Tensor], count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The index of a window for each distinct row of digits, [rows], and the row of each window, [windows]."""
-    index = torch.zeros(count, dtype=torch.long)
+    index = torch.zeros(count, dtype=torch.int32)
     for column in columns:
-        codes = index * (int(column.max()) + 1) + column
+        codes = index.long() * (int(column.max()) + 1) + column
         met = torch.zeros(int(codes.max()) + 1, dtype=torch.bool)
         met[codes] = True
-        index = met.cumsum(0, dtype=torch.int32)[codes].long() - 1
+        index = met.cumsum(0, dtype=torch.int32)[codes] - 1
     some = torch.empty(int(index.max()) + 1, dtype=torch.long)
     some[index] = torch.arange(count)
     return some, index
