@@ -14,6 +14,9 @@ OUTPUT, DIGIT = "digits", "b"  # names: of the digits written, and of a one-digi
 OUTPUTS_OF = ("label", "answer", "batch", "source", "stream", "steps", "outputs", "segments")  # what decides them
 DONE = -1  # the state after the last place
 
+# The name of an operand or the output, and a place; `DIGIT` and −1; or a structural token (`windows.CONSTANT`).
+Token = tuple[str, int]
+Windows = dict[Token, torch.Tensor]  # the digit at each token, [windows]; operators are numbered after digits
 # Ways through a part of a number: by the state before, the digits that they show and the state after.
 Ways = dict[int, set[tuple[tuple[int, ...], int]]]
 
@@ -48,33 +51,28 @@ class Number:
     @cached_property
     def told(self) -> Ways:
         """Those before the first place, which show the one-digit operand that a state holds."""
-        starts = torch.tensor(self.machine.starts)
-        return by_state(torch.stack([starts, self.machine.shown(starts), starts], 1))
+        digits = self.machine.shown(torch.tensor(self.machine.starts)).tolist()
+        return {start: {((digit,), start)} for start, digit in zip(self.machine.starts, digits, strict=True)}
 
     @cache  # noqa: B019  there are few numbers
     def through(self, *names: str) -> Ways:
-        """Those through a place that shows these digits; through the last place they lead to `DONE`."""
-        ends = self.table[self.last]
+        """Those through a place, which show its digits of these names; through the last place they lead to `DONE`."""
+        ends, ways = self.table[self.last], defaultdict(set)
         ends[:, -1] = DONE
-        return by_state(torch.cat([self.table, ends])[:, [0, *(1 + self.names.index(name) for name in names), -1]])
+        columns = [0, *(1 + self.names.index(name) for name in names), -1]
+        for before, *digits, after in torch.cat([self.table, ends])[:, columns].tolist():
+            ways[before].add((tuple(digits), after))
+        return dict(ways)
 
     @cached_property
     def past(self) -> Ways:
-        """Those past any number of places, or none, that show nothing."""
+        """Those past any number of places, or none, which show nothing."""
         one, past = self.through(), {}
         for state in (DONE, *one):
             past[state] = {((), state)}
             while more := {way for _, after in past[state] for way in one.get(after, ())} - past[state]:
                 past[state] |= more
         return past
-
-
-def by_state(table: torch.Tensor) -> Ways:
-    """Ways, from their state before, digits and state after, [ways, 2 + digits]."""
-    ways = defaultdict(set)
-    for before, *digits, after in table.tolist():
-        ways[before].add((tuple(digits), after))
-    return dict(ways)
 
 
 def listed(
@@ -156,14 +154,12 @@ def _writes_labels(task: Task, number: Number, width: int) -> bool:
 
 
 def inputs_with(
-    tokens: dict[tuple[str, int], torch.Tensor],
-    task: Task,
-    width: int,
-    count: int,
-    generator: torch.Generator | None = None,
+    windows: Windows, task: Task, width: int, count: int, generator: torch.Generator | None = None
 ) -> tuple[Operands, torch.Tensor]:
-    """Inputs of a width with these digits, each [count], and which there are, [count]; those that cannot be are left
-    out. Other digits are random, every possible next state equally likely."""
+    """Inputs of a width with these digits, and which of `count` windows have one, [count]; the others are left out.
+
+    Other digits are random, every possible next state equally likely.
+    """
     number = number_of(task)
     table, states = number.table, torch.arange(task.machine.states)
     pairs = table[:, 0] * len(states) + table[:, -1]
@@ -172,12 +168,12 @@ def inputs_with(
     for place in reversed(range(width)):  # which ways through this place lead to an end
         fit = good[:, table[:, -1]] & (number.last | (place < width - 1))
         for name, digits in zip(number.names, table.T[1:-1], strict=True):
-            if (name, place) in tokens:
-                fit = fit & (tokens[name, place][:, None] == digits)
+            if (name, place) in windows:
+                fit = fit & (windows[name, place][:, None] == digits)
         fits.append(fit)
         good = torch.zeros_like(good).scatter_reduce(1, table[:, 0].expand_as(fit), fit, "amax")
-    if (DIGIT, -1) in tokens:
-        good = good & (task.machine.shown(states) == tokens[DIGIT, -1][:, None])
+    if (DIGIT, -1) in windows:
+        good = good & (task.machine.shown(states) == windows[DIGIT, -1][:, None])
     good = good & torch.isin(states, torch.tensor(task.machine.starts))
     found = good.any(1)
     first = state = good[found].float().multinomial(1, generator=generator)

@@ -26,6 +26,8 @@ from abcnb.proof.places import (
     DONE,
     OUTPUT,
     Number,
+    Token,
+    Windows,
     inputs_with,
     least_width,
     listed,
@@ -35,15 +37,12 @@ from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import END_ID
 from abcnb.tasks.training_data import TrainingData
 
-CONSTANT = "="
+CONSTANT = "="  # names structural tokens, whose id stands for a place
 NOTHING = (CONSTANT, END_ID)  # stands for the tokens of a window that has none
 MOST_WINDOWS = 120_000_000  # about twenty minutes
 # What a coordinate may follow to keep its distance from the step's place, or from an end.
 FOLLOWED = {"none", "first", "place", "first-place"}
 
-# The name of an operand or the output, and a place; `DIGIT` and −1; or `CONSTANT` and a structural token's id.
-Token = tuple[str, int]
-Windows = dict[Token, torch.Tensor]  # the digit at each token, [windows]; operators are numbered after digits
 # Steps that are the same function of the same windows: their node, the token that they write, a function that
 # makes the windows, given how many there may be, and one that makes whole inputs that show some windows or others:
 # batches, each with the step and its windows.
@@ -282,10 +281,8 @@ def windows_of(arrangement: Arrangement, apart: tuple[bool, ...], most: int | No
     free = sorted(token for token in tokens if token[0] != CONSTANT and token[1] < -1)
     any_digit = {DONE: {((digit,), DONE) for digit in range(number.base)}}
     parts += [number.past] * apart[-1] + [any_digit] * len(free)
-    digits = listed(parts, number.machine.starts, partial(check_count, most=most))
-    return dict(zip(shown + free, digits.T.contiguous(), strict=True)) or {
-        NOTHING: torch.zeros(1, dtype=torch.uint8)
-    }
+    digits = listed(parts, number.machine.starts, partial(check_count, most=most)).T.contiguous()
+    return dict(zip(shown + free, digits, strict=True)) or {NOTHING: torch.zeros(1, dtype=torch.uint8)}
 
 
 def shown(data: TrainingData, mets: list[Met], windows: Windows) -> list[tuple[Batch, int, Windows]]:
