@@ -423,7 +423,7 @@ def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name
     listed, loose = {}, rows.anything(model, task)[0]
     for _, _, windows, _ in rows.cases(model, data):
         kind, every = windows.args[0], windows()
-        seen = [every[token] for token in sorted({*kind.node.tokens, kind.right} - {NOTHING}) if token in every]
+        seen = [every[token] for token in sorted({*kind.node.tokens, kind.right}) if token in every]
         together = set(map(tuple, torch.stack(seen, 1).tolist())) if seen else {()}
         listed.setdefault((kind.node, kind.right, kind.number), set()).update(together)
     long = ((30, 2), (2, 30)) if (name, lines) in APART else ()

@@ -96,7 +96,8 @@ def certify(model: Transformer, data: TrainingData, progress: bool = True, most:
     layers, precise = Layers(model.eval()), Layers(copy.deepcopy(model).double())
     # Exact types only: a subclass may have other rows.
     found = IN_ROWS.get(type(data.task), cases)(model, data)
-    for counted in accumulate(count_of(windows_of(most)) for _, _, windows_of, _ in found):  # before any is run
+    # Before any is run, and those of wide inputs first, which are most.
+    for counted in accumulate(count_of(windows_of(most)) for _, _, windows_of, _ in reversed(found)):
         check_count(counted, most)
     leads, rounding = [], 0.0
     for n, (node, right, windows_of, shown_by) in enumerate(found, 1):

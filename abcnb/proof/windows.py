@@ -273,7 +273,7 @@ def windows_of(arrangement: Arrangement, apart: tuple[bool, ...], most: int | No
         TooManyWindows: as in `check_count`.
     """
     number, tokens = arrangement.number, {*arrangement.node.tokens, arrangement.right}
-    parts, shown = ([number.told], [(DIGIT, -1)]) if (DIGIT, -1) in tokens else ([], [])
+    parts, shown = ([number.told], [(DIGIT, -1)]) if number.machine.shown else ([], [])
     for place, unread in enumerate(apart[:-1]):
         names = [name for name in number.names if (name, place) in tokens]
         parts += [number.past] * unread + [number.through(*names)]
