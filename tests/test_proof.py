@@ -758,6 +758,26 @@ def test_inputs_that_are_too_narrow_for_a_task_are_left_out():
         del FURTHER["plus-hundred"]
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(("name", "base"), [("addition", 2), ("n-by-1", 4), ("plus-hundred", None)])
+def test_inputs_show_the_windows_that_they_are_said_to(name, base):
+    """All that were asked for, unless a machine leaves states for good, so that some steps cannot have them."""
+    register(PlusHundred, FURTHER)
+    try:
+        model, data = untrained(name, base)
+    finally:
+        del FURTHER["plus-hundred"]
+    layers, left_out = Layers(model), 0
+    for node, right, windows, shown_by in of_windows.cases(model, data):
+        some = {token: digits[:200] for token, digits in windows().items()}
+        for batch, step, few in shown_by(some):
+            left_out += count_of(some) - count_of(few)
+            assert torch.equal(layers.ids(right, few), batch.target[:, step])
+            (again,) = layers.logits(node, few)
+            torch.testing.assert_close(again, model(batch)[:, step], atol=1e-4, rtol=1e-4)
+    assert (left_out > 0) == (name == "plus-hundred")
+
+
 def test_numbers_that_are_padded_further_are_pruned_on_no_longer_ones_than_in_training():
     data = TrainingData("addition", numbers="even", width=20)
     batches = short_inputs(data, torch.Generator())
