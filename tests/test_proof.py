@@ -20,7 +20,7 @@ from abcnb.proof import certificate, lists, pruning, rows
 from abcnb.proof import windows as of_windows
 from abcnb.proof.anywhere import anywhere, called, loosened, with_read
 from abcnb.proof.certificate import Certificate, Layers, certify, lead
-from abcnb.proof.places import OUTPUT, inputs_with, listed, number_of
+from abcnb.proof.places import DONE, OUTPUT, inputs_with, listed, number_of
 from abcnb.proof.pruning import lines_left, prune, short_inputs, without
 from abcnb.proof.windows import (
     NOTHING,
@@ -928,3 +928,6 @@ def test_past_unread_places_a_machine_may_be_in_any_state_that_some_number_of_th
     every = listed([number.past, both, number.past], [0]).tolist()
     assert set(map(tuple, every)) == even | {(digit, 9 - digit) for digit in range(10)} and len(every) == 20
     assert listed([both], [0]).tolist() == [[0, 0]]  # the last place, which is padding
+    assert number_of(PlusHundred()).past[0] == {
+        ((), state) for state in (0, 1, 2, 3, 4, DONE)
+    }  # 0 past none alone
