@@ -143,9 +143,8 @@ def steps_of(
         }
         seen = {}
         for token, rank in (*one.node.tokens, one.right):
-            if token == FREE or (
-                token != CONSTANT and (token, met[rank]) in known
-            ):  # others stand for structural tokens
+            # Others stand for structural tokens.
+            if token == FREE or (token != CONSTANT and (token, met[rank]) in known):
                 seen[token, rank] = -2 - met[rank] if token == FREE else known[token, met[rank]]
         yield one, apart, Seen(sizes, step, seen, {token: called(token, other) for token, other in read.items()})
 
