@@ -642,6 +642,8 @@ def test_a_machine_that_says_less_than_its_task_is_refused():
             number_of(task)
     with pytest.raises(ValueError, match="padded with one zero at most, got 2"):
         number_of(parity_of(spare=2))
+    with pytest.raises(ValueError, match="padded with a zero, as its `spare` says, got none"):
+        number_of(parity_of(shaped=lambda self, operands: operands))
 
 
 class Following(LineBias):

@@ -132,6 +132,9 @@ def number_of(task: Task) -> Number:
     if task.spare > 1:
         raise ValueError(f"expected operands padded with one zero at most, got {task.spare}")
     read = ("a", DIGIT)[: task.operands - task.second_is_digit]
+    shaped = task.shaped(tuple(torch.full((1, 1), task.base - 1) for _ in range(task.operands)))
+    if task.spare and any(operand[0, -1] for operand in shaped[: len(read)]):
+        raise ValueError(f"expected operands of {task.name!r} padded with a zero, as its `spare` says, got none")
     number = Number(task.base, machine, (*read, OUTPUT), read * (task.spare > 0))
     if not all(_writes_labels(task, number, least_width(task) + more) for more in (0, 1)):
         raise ValueError(f"expected a machine that writes the labels of {task.name!r}, got other digits, or none")
