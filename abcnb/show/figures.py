@@ -64,18 +64,13 @@ def accuracy_by_length(
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
     draw_accuracy(axis, table, train_length, style.nested_styles(styles or table["method"]))
     handles, names = axis.get_legend_handles_labels()
-    labels = _saying_one_seed(names, table, "length")
+    several = set(table["method"][table.duplicated(["method", "length"])])
+    labels = [name if name in several else f"{name} (one seed)" for name in names]
     if not set(labels) & set(names):
         title, labels = f"{title}, one seed", names
     axis.set_title(title, pad=16)
     figure.legend(handles, labels, loc="outside right center")
     return figure
-
-
-def _saying_one_seed(names: Sequence[str], table: pd.DataFrame, measured_at: str) -> list[str]:
-    """Names of methods, marked *one seed* if a table has a single row wherever the method was measured."""
-    several = set(table["method"][table.duplicated(["method", measured_at])])
-    return [name if name in several else f"{name} (one seed)" for name in names]
 
 
 @style.themed()
