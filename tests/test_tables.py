@@ -198,7 +198,7 @@ def scores_at_60(correct, task="addition", method="abc", **more):
     return [made_up(task, method, seed, 60, right, **more) for seed, right in enumerate(correct)]
 
 
-def test_completeness_counts_seeds_with_their_exact_interval():
+def test_completeness_counts_seeds_and_has_their_exact_intervals():
     rows = scores_at_60([100, 99, 98, 100, 100]) + scores_at_60([0], "addition", "vanilla")
     rows += scores_at_60([0, 99], "parity")
     known = [("chain", "98.5"), ("unequal", "12.5"), ("", ""), ("chain", "100.0"), ("chain", "50.0")]
@@ -209,11 +209,13 @@ def test_completeness_counts_seeds_with_their_exact_interval():
     rows += [made_up("addition", "rope", length=20, test_set="padded")]  # of another length: nowhere
     found = tables.completeness(pd.DataFrame(rows))
     assert found.to_dict("records") == [
-        {"task": "addition", "method": "abc", "random digits": "4 of 5 (28.4 to 99.5)"}
-        | {"hard cases": "5 of 5 (47.8 to 100)", "worst kind of hard cases": "unequal: 12.50"},
-        {"task": "parity", "method": "abc", "random digits": "1 of 2 (1.3 to 98.7)"}
+        {"task": "addition", "method": "abc", "random digits": "4 of 5"}
+        | {"hard cases": "5 of 5", "worst kind of hard cases": "unequal: 12.50"},
+        {"task": "parity", "method": "abc", "random digits": "1 of 2"}
         | {"hard cases": "not run", "worst kind of hard cases": "not known"},
     ]
+    told = tables.seed_intervals(found).partition(": ")[2]
+    assert told == "1 of 2, 1.3 to 98.7; 4 of 5, 28.4 to 99.5; 5 of 5, 47.8 to 100."
 
 
 def test_rows_that_reproduce_are_close_at_every_published_length():

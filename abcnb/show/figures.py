@@ -199,8 +199,7 @@ def plateau(table: pd.DataFrame, chosen: float, title: str) -> Figure:
         axis.set(xlabel="τ", ylim=(-4, 114), xscale="log")
         axis.set_xticks(list(first["tau"]), [f"{tau:g}" for tau in first["tau"]], fontsize=7)
         axis.set_xticks([], minor=True)
-        axis.axvline(chosen, linestyle=":", color="0.4")
-        axis.annotate(f"τ = {chosen:g}", (chosen, 0), (3, 2), textcoords="offset points", fontsize=7, color="0.4")
+        axis.axvline(chosen, linestyle=":", color="0.4", label=f"τ = {chosen:g}")
     return style.finish(figure, title)
 
 
@@ -252,7 +251,7 @@ def _draw_map(
     axis.set_xticks([column + 0.5 for column in columns], columns.values())
     axis.set_yticks([row + 0.5 for row in rows], rows.values())
     axis.spines[:].set_visible(False)
-    axis.invert_yaxis()
+    axis.set_ylim(len(values), 0)
     return mesh
 
 
@@ -267,10 +266,10 @@ def _maps(
 ) -> Figure:
     """Heat maps by name, four in a row, with few ticks or the source's tokens; −inf is grey.
 
-    They share a scale, and the last one has a colour bar, labelled `bar`; none if that is empty.
+    They share axes and a scale, and the last one has a colour bar, labelled `bar`; none if that is empty.
     In one stream a row is a token too, the one before the token it writes.
     """
-    figure, axes = style.row_of_axes(matrices, *size, most=4)
+    figure, axes = style.row_of_axes(matrices, *size, most=4, sharex=True, sharey=True)
     for name, axis in axes.items():
         axis.set_facecolor(style.CLOSED)
         values, (rows, columns) = matrices[name].numpy(), matrices[name].shape
@@ -281,8 +280,9 @@ def _maps(
         if labelled:
             axis.tick_params("x", labelsize=7 if columns <= 20 else 6)
         axis.set(xlabel=columns_are, ylabel="token" if columns_are == "token" else "output step")
+        axis.label_outer()
     if bar:
-        figure.colorbar(mesh, ax=axis, label=bar).outline.set_visible(False)
+        figure.colorbar(mesh, ax=[*axes.values()], label=bar).outline.set_visible(False)
     return style.finish(figure, title)
 
 
@@ -300,7 +300,7 @@ def attention_maps(
     `columns_are`: label of the columns; `marked`: cells to outline, as (row, column).
     """
     _, rows, columns = attention.shape
-    size = np.clip((0.16 * columns, 0.18 * rows), (2.4, 2.0), (2.9, 2.6))
+    size = np.clip((0.16 * columns, 0.18 * rows), (2.2, 1.9), (2.6, 2.4))
     heads = {f"head {head}": weights for head, weights in enumerate(attention)}
     figure = _maps(heads, title, size, "weight", source, columns_are, vmin=0, vmax=1)
     for axis in figure.axes[: len(attention)]:
@@ -325,9 +325,9 @@ def bias_maps(
     _, rows, columns = bias.shape
     low = bias[bias.isfinite()].amin().item()
     labelled = source and columns <= MOST_LABELLED
-    width = max(2.4, 0.13 * columns + 1.2 if labelled else 0.05 * columns + 1.4)
+    width = max(2.2, 0.14 * columns + 0.3 if labelled else 0.03 * columns + 0.7)
     bar = "bias" if low < 0 else ""  # a window is open or closed: nothing to grade
-    size = width, max(2.0, 0.045 * rows + 1.2)
+    size = width, max(1.9, 0.04 * rows + 0.8)
     heads = dict(zip(names or [f"head {head}" for head in range(len(bias))], bias, strict=True))
     return _maps(heads, title, size, bar, source, columns_are, vmin=low or -1, vmax=0)
 

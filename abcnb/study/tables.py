@@ -132,9 +132,8 @@ def long_tables(table: pd.DataFrame) -> str:
         if len(complete):
             parts += [
                 "### On how many seeds a method is complete",
-                f"With at least {COMPLETE}% at {COMPLETE_AT} digits (lists: {LONGEST['nested']} deep); in parentheses "
-                "the exact 95% interval (Clopper and Pearson) of the share of seeds, in percent. Methods that are "
-                "complete on no seed are left out.",
+                f"With at least {COMPLETE}% at {COMPLETE_AT} digits (lists: {LONGEST['nested']} deep). Methods that are "
+                f"complete on no seed are left out. {seed_intervals(complete)}",
                 markdown(complete),
             ]
         for test_set, title in views.TITLES.items():
@@ -153,7 +152,6 @@ def long_tables(table: pd.DataFrame) -> str:
 def completeness(table: pd.DataFrame) -> pd.DataFrame:
     """On how many seeds each method is complete, on each test set, and its worst kind on any seed.
 
-    A cell reads `4 of 5 (28.4 to 99.5)`: in parentheses the exact 95% interval of the share of seeds, in percent.
     Methods that are complete on no seed of a task are left out. Source of what is complete: paper, Definition 1.1.
     """
     at, rows = table[table["length"] == table["task"].map(lambda task: LONGEST.get(task, COMPLETE_AT))], []
@@ -162,7 +160,8 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     for (task, method), group in at.groupby(["task", "method"], sort=False):
         row = {"task": task, "method": method}
         for test_set in (name for name in views.TITLES if name in set(at["test_set"])):
-            row[views.TITLES[test_set]] = _share_of_seeds(group["complete"][group["test_set"] == test_set])
+            seeds = group["complete"][group["test_set"] == test_set]
+            row[views.TITLES[test_set]] = f"{seeds.sum()} of {len(seeds)}" if len(seeds) else "not run"
         for test_set, title in WORST.items():
             known = group[(group["test_set"] == test_set) & (group["worst_kind"] != "")]
             if len(known):
@@ -173,14 +172,16 @@ def completeness(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna("not known")
 
 
-def _share_of_seeds(complete: pd.Series) -> str:
-    if complete.empty:
-        return "not run"
+def seed_intervals(complete: pd.DataFrame) -> str:
+    """The exact 95% interval of the share of seeds behind each count in a table of `completeness`, in a sentence."""
     from scipy.stats import binomtest  # here, since it is slow to load
 
-    interval = binomtest(int(complete.sum()), len(complete)).proportion_ci(method="exact")
-    low, high = (f"{100 * bound:.1f}".removesuffix(".0") for bound in interval)
-    return f"{complete.sum()} of {len(complete)} ({low} to {high})"
+    counts = {tuple(map(int, found)) for found in re.findall(r"\b(\d+) of (\d+)\b", complete.to_csv())}
+    told = []
+    for right, seeds in sorted(counts, key=lambda count: count[::-1]):
+        low, high = binomtest(right, seeds).proportion_ci(method="exact")
+        told.append(f"{right} of {seeds}, {100 * low:.1f} to {100 * high:.1f}".replace(".0", ""))
+    return f"Exact 95% intervals (Clopper and Pearson) of the share of seeds, in percent: {'; '.join(told)}."
 
 
 def reproduction(table: pd.DataFrame) -> pd.DataFrame:
