@@ -127,6 +127,20 @@ def test_the_cache_runs_one_step_at_a_time_and_without_it_the_whole_prefix():
     assert seen == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
+def test_the_cache_runs_one_step_at_a_time_even_where_no_step_reads_an_earlier_one():
+    lines = [LineBias(name, HEADS, (Line(0, "digits", to, ("place",), (-1,)),)) for name, to in
+             (("self", "digits"), ("cross", "a"))]  # fmt: skip
+    task = get_task("successor")
+    model = Transformer(
+        ModelConfig(d_model=32, d_ff=32, heads=HEADS, position="none"), 15, *((one,) for one in lines)
+    )
+    sizes, embed = [], model.embed
+    model.embed = lambda tokens, columns, *rest: (sizes.append(tokens.shape[1]), embed(tokens, columns, *rest))[1]
+    batch = task.batch(task.smallest(9))
+    greedy_decode(model, batch.source, batch.stream, 10)
+    assert sizes == [11, *[1] * 10]  # the source, then the steps
+
+
 def test_decoding_drops_nothing_out_and_keeps_no_gradient():
     model, batch = make("sinusoidal", "none")
     noisy = Transformer(replace(model.config, dropout=0.5), 15, (), ()).train()

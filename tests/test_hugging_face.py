@@ -1,10 +1,14 @@
 """Lines in one decoder at a time: what it sees, what it writes, and what is refused."""
 
+import weakref
+
 import pytest
 import torch
 
+from abcnb.lines.biases import Biases
 from abcnb.lines.calibration import calibrate_attention
-from abcnb.lines.line import Line, LineBias
+from abcnb.lines.line import Line, LineBias, windows
+from abcnb.tasks.task import get_task
 from abcnb.tasks.tokens import IDS, encode
 from abcnb.yours.hugging_face import attach, average_attention
 from abcnb.yours.pytorch import PromptApart, TokenRule, dense_mask
@@ -221,7 +225,7 @@ def test_lines_may_be_attached_to_a_model_that_is_compiled():
 
 
 def test_a_cache_may_be_cropped_to_what_was_written():
-    """As assisted decoding does, which drops the tokens that it guessed wrong; into the prompt it may not."""
+    """As assisted decoding does, which drops the tokens that it guessed wrong; a prompt must then go on as it was."""
     model, ids = model_of("Llama"), encode("$12+34=64")[None]
     attach(model, LINES, RULE)
     with torch.no_grad():
@@ -229,8 +233,38 @@ def test_a_cache_may_be_cropped_to_what_was_written():
     cache.crop(-1)
     torch.testing.assert_close(logits(model, ids[:, 8:], past_key_values=cache)[:, -1], logits(model, ids)[:, -1])
     cache.crop(-4)
-    with pytest.raises(ValueError, match="expected a cache of whole prompts, padded on the left"):
-        logits(model, ids[:, 5:], past_key_values=cache)
+    for other in (ids[:, 6:], encode("4+=64")[None]):
+        with pytest.raises(ValueError, match="expected a cache of whole prompts, padded on the left"):
+            logits(model, other, past_key_values=cache)
+    torch.testing.assert_close(logits(model, ids[:, 5:], past_key_values=cache)[:, -1], logits(model, ids)[:, -1])
+
+
+def test_assisted_generation_writes_the_same_with_lines_in_the_assistant():
+    model, helper = model_of("Llama"), transformers.LlamaForCausalLM(model_of("Llama").config).eval()
+    attach(model, LINES, RULE)
+    attach(helper, LINES, RULE)
+    prompt, asked = encode("$123+7=")[None], WRITE | {"max_new_tokens": 10}
+    alone = model.generate(prompt, **asked)
+    assert torch.equal(model.generate(prompt, assistant_model=helper, **asked), alone)
+
+
+def test_a_cache_is_freed_with_its_last_reference():
+    model, alive = model_of("Llama"), weakref.WeakSet()
+    attach(model, LINES, RULE)
+    for _ in range(3):
+        said = model(input_ids=IDS_OF, use_cache=True)
+        alive.add(said.past_key_values)
+        del said
+        assert not alive
+
+
+def test_lines_are_attached_as_calibration_returns_them_and_in_double_precision():
+    model = model_of("Llama").double()
+    lines = attach(model, Biases((LINES,)), RULE)
+    assert lines.biases == (LINES,) and logits(model, IDS_OF).isfinite().all()
+    lines.detach()
+    with pytest.raises(ValueError, match="got lines of cross-attention"):
+        attach(model, windows(get_task("addition").stream(4), HEADS), RULE)
 
 
 def test_attention_along_lines_of_each_layers_own_is_averaged():

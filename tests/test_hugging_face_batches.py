@@ -1,6 +1,7 @@
 """Padded batches of mixed lengths in decoders of many families: the numbers of one sequence at a time."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -118,12 +119,12 @@ def test_a_cache_whose_rows_were_moved_goes_on_along_the_lines_of_their_prompts(
     prompts = torch.stack([encode(text) for text in ("$12+3=", "$1+23=", "$12+3=")])
     with torch.no_grad():
         cache = model(input_ids=prompts, use_cache=True).past_key_values
-        copied = copy.deepcopy(cache)
-        getattr(copied, move)(how)
-        getattr(cache, move)(how)
+        all_of_it = cache, copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))
+        for moved in all_of_it:
+            getattr(moved, move)(how)
         token = torch.full((len(rows), 1), IDS["5"])
         right = logits(model, torch.cat([prompts[rows], token], 1))[:, -1]
-        for moved in (cache, copied):
+        for moved in all_of_it:
             found = model(input_ids=token, past_key_values=moved).logits[:, -1]
             torch.testing.assert_close(found, right, atol=1e-5, rtol=1e-4)
 

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 
-from abcnb.lines.calibration import calibrate_attention
+from abcnb.lines.calibration import AveragedAttention, calibrate_attention
 from abcnb.lines.coordinates import Columns, in_one
 from abcnb.lines.line import Line, LineBias, windows
 from abcnb.tasks.task import get_task
@@ -49,6 +49,17 @@ def test_the_tokens_of_a_source_have_the_coordinates_that_our_streams_have(text,
     assert (found.source, found.prompt, found.shape[0]) == (ours.source, ours.prompt, ours.width)
     assert found.operands == ours.operands and torch.equal(found.own_places, ours.own_places)
     assert found.segment("digits") == ours.segment("digits") and found.segment("start") == ours.segment("start")
+
+
+def test_a_line_past_the_end_of_a_source_leads_nowhere():
+    source = RULE.source(encode("$12+34"), 3)  # ends in the units, below which there is no token
+    bias = LineBias("cross", 1, (Line(0, "digits", "b", ("place",), (-1,)),))
+    opened = (dense_mask(bias, source.columns(crossing=True))[0] == 0).nonzero().tolist()
+    assert opened == [[0, 0], [1, 5], [2, 4]]
+    cross = torch.zeros(1, 1, 3, 6)
+    cross[0, 0, [1, 1, 2], [0, 5, 4]] = torch.tensor([0.5, 0.5, 1])
+    found = calibrate_attention([AveragedAttention(source, torch.zeros(1, 1, 3, 3), cross)], 0.4).table
+    assert found[["line", "share"]].to_numpy().tolist() == [["b[place-1]", 0.5]]
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,7 @@ def test_lines_print_as_they_are_read(line, printed):
         (lambda: windows(ADD, 8, -1), "expected w ≥ 0 and sides"),
         (lambda: windows(ADD, 8, 1, "left"), "got 1 and 'left'"),
         (lambda: windows(in_one(ADD), 2), "expected the stream of an encoder-decoder for windows"),
+        (lambda: windows(get_task("duplicate-string").stream(3), 2), "with one output, got outputs first, second"),
         (lambda: LineBias("self", 1, (Line(1, "digits", "$"),)), "expected a head from 0 to 0"),
         (lambda: LineBias("self", 1, (Line(0, "digits", "a", ("column",), (0,)),)), "expected counters among"),
         (lambda: LineBias("self", 1, (Line(0, "digits", "a", PLACE, ()),)), "a whole offset for each"),

@@ -186,7 +186,7 @@ class Sought:
                 offsets = torch.tensor([self.lines[number].offset for number in numbers])
                 line = self.lines[numbers[0]]._replace(offset=tuple(offsets.T[..., None]))
                 found[numbers] = tokens_on(line, stream.segment(line.segment), row[here], place[here]) - first
-            seen = (found >= 0) if crossing else (found >= 0) & (found <= here)
+            seen = (found >= 0) & (found < columns if crossing else found <= here)
             self.cells.append(torch.where(seen, here * columns + found, len(stream) * columns))
             self.steps += len(here)
 

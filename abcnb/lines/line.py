@@ -179,7 +179,7 @@ class LineBias(SavedLines):
             _check(line, stream, crossing)
             tokens = tokens_on(line, stream.segment(line.segment), row, place) - (0 if crossing else stream.source)
             seen = (kind == stream.kinds.index(line.step)) & (tokens >= 0)
-            return torch.where(seen if crossing else seen & (tokens <= rows), tokens, -1)
+            return torch.where(seen & (tokens < stream.source if crossing else tokens <= rows), tokens, -1)
 
         for (head, _), lines in self._groups.items():
             for k, line in enumerate(lines):
@@ -278,15 +278,14 @@ def windows(stream: Stream, heads: int, w: int = 1, sides: str = "past") -> Bias
     the authors' code) or w on either side (`both`, the paper's text). The stream may have any shape of the task.
 
     Raises:
-        ValueError: one causal sequence, fewer than 1 head, w below 0, or unknown sides.
+        ValueError: one causal sequence, several outputs, fewer than 1 head, w below 0, or unknown sides.
 
     Source: paper, appendix C.4 "Windowed Attention Biasing".
     """
     check_window(w, sides)
-    if not stream.source:
-        raise ValueError(
-            "expected the stream of an encoder-decoder for windows, got one sequence; use lines_by_hand"
-        )
+    if not stream.source or len(stream.kinds) > 1:
+        got = f"outputs {', '.join(stream.kinds)}" if stream.source else "one sequence; use lines_by_hand"
+        raise ValueError(f"expected the stream of an encoder-decoder for windows, with one output, got {got}")
     (step,), (output,) = stream.kinds, (s for s in stream.segments if stream.is_output(s))
     beside = range(-w, w + 1 if sides == "both" else 1)
     own = [(output.name, -1 - lag) for lag in range(w + 1)]

@@ -92,7 +92,7 @@ def greedy_decode(
     past, kept = None, torch.empty(0, dtype=torch.long, device=source.device)
     for _ in bar(range(steps), desc="writing"):
         total = tokens.shape[1]
-        rows = torch.arange(total - 1 if len(kept) else 0, total, device=source.device)
+        rows = torch.arange(total - 1 if past else 0, total, device=source.device)
         kept = torch.cat([kept, rows])
         columns, seen = Columns(stream, rows), Columns(stream, kept)
         if along_lines:

@@ -132,8 +132,8 @@ def long_tables(table: pd.DataFrame) -> str:
         if len(complete):
             parts += [
                 "### On how many seeds a method is complete",
-                f"With at least {COMPLETE}% at {COMPLETE_AT} digits (lists: {LONGEST['nested']} deep). Methods that are "
-                f"complete on no seed are left out. {seed_intervals(complete)}",
+                f"With at least {COMPLETE}% at {COMPLETE_AT} digits (lists: {LONGEST['nested']} deep). Methods that "
+                f"are complete on no seed are left out. {seed_intervals(complete)}",
                 markdown(complete),
             ]
         for test_set, title in views.TITLES.items():

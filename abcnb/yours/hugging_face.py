@@ -8,16 +8,17 @@ Works with transformers 4.56 or later (`make oldest` tests 4.56).
 import inspect
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from functools import partial
+from functools import cache
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from torch import nn
 
+from abcnb.lines.biases import Biases
 from abcnb.lines.calibration import TAU, AveragedAttention, Calibration, calibrate_attention
 from abcnb.lines.line import Line, LineBias
 from abcnb.yours.pytorch import Laid, PromptApart, TokenRule, alike, averaged, batch_mask, stream_of_prompt
@@ -81,7 +82,7 @@ def average_attention(model: nn.Module, batches: Iterable[Batch], rule: TokenRul
 
 @torch.inference_mode(False)
 def attach(
-    model: nn.Module, biases: Lines | Sequence[Lines], rule: TokenRule, keep_positions: bool = False
+    model: nn.Module, biases: Lines | Sequence[Lines] | Biases, rule: TokenRule, keep_positions: bool = False
 ) -> "Attached":
     """Give a Hugging Face decoder lines: from now on its attention sees the tokens on them and nothing else.
 
@@ -93,11 +94,13 @@ def attach(
 
     Args:
         model: a decoder whose forward pass takes `input_ids`, `attention_mask` and `position_ids`.
-        biases: one for all layers or one per layer, passed to the model's attention (eager or sdpa) as a 4-D mask.
+        biases: one for all layers, one per layer, or what `Calibration.biases` returns; the model's attention
+            (eager or sdpa) gets them as a 4-D mask.
         rule: what the tokens are.
         keep_positions: keep the model's own positions, which fail beyond those it was trained on; by default every
             token has position 0, as in `abc`.
     """
+    biases = sum(biases, ()) if isinstance(biases, Biases) else biases
     biases = tuple(biases) if isinstance(biases, Sequence) else (biases,)
     _refuse_if_unfit(model, biases, rule, keep_positions)
     heads, first_and_own = biases[0].heads, (("a", ("first",), (0,)), ("digits", ("place",), (-1,)))
@@ -227,12 +230,28 @@ def _positions(sequences: Sequence[Laid], ids: torch.Tensor, first: int = 0) -> 
     return (torch.arange(first, first + ids.shape[1], device=ids.device) - starts).clamp(min=0)
 
 
-def _move(name: str, cache: object, how: torch.Tensor | int) -> None:
-    """Call the cache's method of this name, and move the sequences of its rows likewise."""
-    getattr(type(cache), name)(cache, how)
-    mark, laid = getattr(cache, _FILLED)
-    rows = [n for n in range(len(laid)) for _ in range(how)] if isinstance(how, int) else how.tolist()
-    setattr(cache, _FILLED, (mark, [laid[n] for n in rows]))
+@cache
+def _moving(kind: type) -> type:
+    """A subclass of a cache's class whose methods that move rows move the sequences of these rows likewise."""
+
+    def moved(name: str) -> Callable[[object, torch.Tensor | int], None]:
+        def move(self, how):
+            getattr(kind, name)(self, how)
+            mark, laid = getattr(self, _FILLED)
+            rows = [n for n in range(len(laid)) for _ in range(how)] if isinstance(how, int) else how.tolist()
+            setattr(self, _FILLED, (mark, [laid[n] for n in rows]))
+
+        return move
+
+    methods = {name: moved(name) for name in _MOVES if hasattr(kind, name)}
+    return type(kind.__name__, (kind,), methods | {"__reduce__": lambda self: (_restored, (kind, vars(self)))})
+
+
+def _restored(kind: type, content: dict) -> object:
+    """A copied or unpickled cache."""
+    found = object.__new__(_moving(kind))
+    vars(found).update(content)
+    return found
 
 
 class Attached:
@@ -298,7 +317,10 @@ class Attached:
             real = torch.ones_like(ids) if given is None else given[:, -ids.shape[1] :]
             restarts = bool(((places[:, 1:] == 0) & real[:, 1:].bool() & real[:, :-1].bool()).any())
         if restarts or "cu_seq_lens_q" in kwargs or (given is not None and int(given.max()) > 1):
-            raise ValueError("expected one sequence in each row, got several packed into one: pad them instead")
+            raise ValueError(
+                "expected one sequence in each row, got several packed into one, or position_ids that begin again: "
+                "pad sequences instead, and leave position_ids out"
+            )
         seen = int(past.get_seq_length()) if past is not None else 0
         padding = getattr(model.config, "pad_token_id", None)
         if given is None and not seen and len({token == padding for token in ids[:, 0].tolist()}) > 1:
@@ -310,9 +332,10 @@ class Attached:
             filled, before = getattr(past, _FILLED, (None, []))
             if filled != self.mark or len(before) != len(ids):
                 raise ValueError("expected a cache that was filled with these lines attached, got one of before")
-            if any(not laid.start + len(laid.prompt) <= seen <= laid.end for laid in before):
+            if not all(self._goes_on(laid, seen, row) for laid, row in zip(before, ids, strict=True)):
                 raise ValueError(
-                    "expected a cache of whole prompts, padded on the left, to go on from, got another"
+                    "expected a cache of whole prompts, padded on the left, to go on from, or what is left of them, "
+                    "got other tokens"
                 )
             if given is not None and not bool(given[:, seen:].all()):
                 raise ValueError("expected new tokens without padding after a cache, got some: go on row by row")
@@ -351,6 +374,13 @@ class Attached:
             kwargs = kwargs | {"attention_mask": mask.unflatten(1, (-1, heads))[:, module.layer_idx]}
         return args, kwargs
 
+    def _goes_on(self, laid: Laid, seen: int, new: torch.Tensor) -> bool:
+        """Whether new tokens follow a cache of `seen`: after a prompt, or, if it was cropped, with the rest of one."""
+        left = laid.prompt[max(0, seen - laid.start) :]
+        again = [(token in self.rule.digits, token == self.rule.prompt_end) for token in new[: len(left)].tolist()]
+        wanted = [(is_digit, n == len(left)) for n, is_digit in enumerate(left, 1)]
+        return laid.start < seen <= laid.end and again == wanted
+
     def _forgets(self, cache: object, wanted: bool | None) -> bool:
         """Whether the model would cache only the last tokens of a window, which lines lead beyond."""
         if cache is not None:
@@ -364,6 +394,6 @@ class Attached:
         """After each forward pass: note on its cache whose prompts it holds, since several may be used in turn."""
         for part in output if isinstance(output, tuple) else output.values():
             if hasattr(part, "get_seq_length"):
+                if not hasattr(part, _FILLED):
+                    part.__class__ = _moving(type(part))
                 setattr(part, _FILLED, (self.mark, kwargs["attention_mask"].laid))
-                for name in filter(partial(hasattr, type(part)), _MOVES):
-                    setattr(part, name, partial(_move, name, part))

@@ -246,7 +246,7 @@ def dense_mask(
             and else [heads, rows, columns], which broadcasts over a batch of `scaled_dot_product_attention`.
     """
     every = _rows(bias, columns)
-    mask = bias(every if rows is None else rows, columns).clamp(min=torch.finfo(dtype).min).to(dtype)
+    mask = bias(every if rows is None else rows, columns).to(dtype).clamp(min=torch.finfo(dtype).min)
     return mask if batch is None else mask.repeat(batch, 1, 1)
 
 
