@@ -15,6 +15,7 @@ Source: paper, section 4 and appendix D (ABC), appendix C.4 (ABS).
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from reprlib import repr as short
 
 import torch
 
@@ -52,6 +53,7 @@ def model_with_lines(data: TrainingData) -> ModelConfig:
 
 def lines_by_hand(data: TrainingData, heads: int = HEADS_WITH_LINES) -> Biases:
     """ABS: the lines that a task is known to need, dealt to the heads of a model."""
+    check_data(data)
     return by_hand(data.stream, heads, data.task.lines_by_hand)
 
 
@@ -69,6 +71,8 @@ def new_model(
     Raises:
         ValueError: task, architecture and biases do not fit together, or the model does not fit into memory.
     """
+    if not isinstance(config, ModelConfig):
+        raise ValueError(f"expected a ModelConfig as the model, got {short(config)}")
     task.check_architecture(config.architecture)
     in_stream = config.architecture == "decoder-only"
     vocabulary = task.stream_vocabulary_size if in_stream else task.vocabulary_size
@@ -84,12 +88,11 @@ def new_model(
 def check_data(data: TrainingData, model: Transformer | None = None) -> None:
     """Raise ValueError unless this is training data, of the task, base and form that a model was trained on."""
     if not isinstance(data, TrainingData):
-        raise ValueError(f"expected TrainingData, such as abcnb.TrainingData('successor'), got {data!r}")
+        raise ValueError(f"expected TrainingData, such as abcnb.TrainingData('successor'), got {short(data)}")
     if model is None:
         return
     if not isinstance(model, Transformer):
-        kind = type(model).__name__
-        raise ValueError(f"expected a trained model, as interpolate() and retrain() return, got {kind}")
+        raise ValueError(f"expected a trained model, as interpolate() and retrain() return, got {short(model)}")
     if model.trained_on not in ("", data.described):
         raise ValueError(
             f"expected data of what the model was trained on, {model.trained_on}, got {data.described}"

@@ -52,6 +52,28 @@ def test_a_task_in_a_file_is_found_by_its_class_or_alone(file, monkeypatch):
     assert TrainingData("my_task.py").task is task
 
 
+def test_a_task_may_have_a_base_of_its_own(file):
+    file.write_text(DOUBLE.replace('name = "double"', 'name, base = "double", 7'))
+    data = TrainingData(str(file))
+    assert (data.task.base, data.task.train_length) == (7, 7)  # 7 ** 7 is below 2 ** 20
+    assert get_task(str(file), 3).base == 3
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (('"double"', '"addition"'), "expected a name of its own for Double, got 'addition'"),
+        (('name = "double"', "minimum = 0"), "expected a name of the task Double"),
+        (('"double"', '"double"; symbol = "-"'), "expected a symbol of double among the tokens"),
+    ],
+)
+def test_a_class_without_a_name_of_its_own_is_refused_in_python_too(change, told):
+    content = {}
+    exec(DOUBLE.replace(*change), content)  # as in a notebook
+    with pytest.raises(ValueError, match=told):
+        TrainingData(content["Double"]())
+
+
 def test_a_run_keeps_the_file_and_its_hash(file, tmp_path):
     run = fit(experiment(f"{file}:Double", "vanilla", "smoke"), tmp_path / "runs", "cpu", progress=False)
     assert load_run(run.folder).experiment.task == full_name(str(file))
@@ -235,7 +257,8 @@ def test_lines_that_are_missing_are_sought_once_more(file, tmp_path, monkeypatch
     verdict = trial.attempt(str(file), "smoke", 0, tmp_path, "cpu")
     assert (
         verdict == "lines are missing: along those that were found a new model has 20.00% at length 6, most often "
-        "wrong at steps 0 (16)"
+        "wrong at output steps 0 (16 samples), from 0 (plain model of 20 steps); what a task must be like: "
+        "reports/extending.md"
     )
     assert re.findall(r"after (\d+) steps", capsys.readouterr().out) == ["20", "40"]
 
@@ -243,7 +266,7 @@ def test_lines_that_are_missing_are_sought_once_more(file, tmp_path, monkeypatch
 def test_the_verdicts_of_a_trial():
     missed, wrong = Score(24, 100, 40, 60, 1000), torch.tensor([0, 7, 0, 30, 2, 4])
     assert trial.verdict([6, 12, 24]) == "solved: at least 99% at lengths 6, 12, 24"
-    told = "40.00% at length 24, most often wrong at steps 1 (7), 3 (30), 5 (4)"
+    told = "40.00% at length 24, most often wrong at output steps 1 (7 samples), 3 (30 samples), 5 (4 samples), from 0"
     assert trial.verdict([6, 12], missed, wrong) == f"solved up to length 12: {told}"
     assert (
         trial.verdict([], missed, wrong)
@@ -252,7 +275,10 @@ def test_the_verdicts_of_a_trial():
 
 
 MISTAKES = {
-    "return 2 * a": "expected digits from 0 to 9 as the answers of double, got ",
+    "return 2 * a": "expected digits from 0 to 9 as the answers of double, .batch, digits., got 1[0-8]",
+    "return a / 2": "got tensor",
+    "pass": "got None",
+    "return a[0]": "got tensor",
     "return propagate_carries(2 * a, self.base)[:, :-1]": "with 7 digits for an input of .7,., got 6: say otherwise",
     "return propagate_carries(20 * a, self.base)": "expected results from 0 to 10..7 - 1",
 }
@@ -270,7 +296,7 @@ def test_answers_that_cannot_be_written_are_refused_before_anything_is_trained(t
 def test_a_task_without_an_answer_is_refused(tmp_path):
     file = tmp_path / "none.py"
     file.write_text("from abcnb.tasks.task import Task\n\n\nclass Nothing(Task):\n    name = 'nothing'\n")
-    with pytest.raises(ValueError, match=r"got the task 'nothing' does not define label\(\)"):
+    with pytest.raises(ValueError, match=r"got TypeError: the task 'nothing' does not define label\(\)"):
         TrainingData(str(file))
 
 
@@ -278,5 +304,5 @@ def test_a_string_with_a_symbol_that_it_does_not_have_is_refused(tmp_path):
     file = tmp_path / "more.py"
     text = "from abcnb.tasks.strings import StringTask\n\n\nclass More(StringTask):\n    name = 'more'\n"
     file.write_text(text + "\n    def answer(self, string):\n        return string + 1\n")
-    with pytest.raises(ValueError, match="expected digits from 0 to 1 as the answers of more, got a larger one"):
+    with pytest.raises(ValueError, match=r"expected digits from 0 to 1 as the answers of more, .*, got 2"):
         TrainingData(str(file))

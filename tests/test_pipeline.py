@@ -167,6 +167,10 @@ def test_data_of_another_task_are_refused(plain):
         ValueError, match=r"expected TrainingData, such as abcnb.TrainingData\('successor'\), got 'successor'"
     ):
         abcnb.interpolate("successor", VANILLA.model, TINY)
+    with pytest.raises(ValueError, match="expected a ModelConfig as the model, got 100"):
+        abcnb.interpolate(VANILLA.data(), 100)
+    with pytest.raises(ValueError, match="expected TrainingData"):
+        abcnb.lines_by_hand(VANILLA.get_task())
 
 
 def test_lines_of_inputs_of_another_form_are_refused(plain):

@@ -7,6 +7,7 @@ from abcnb.machine.checks import check_among, check_least, check_types
 from abcnb.model.positions import SCHEMES, Positions
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
+AT_LEAST_ONE = ("decoder_layers", "heads", "d_model", "d_ff", "period", "relative_clip", "max_position")
 CROSS_DISTANCES = ("left", "right", "places")  # `rivals.distances`
 
 
@@ -46,10 +47,8 @@ class ModelConfig:
     def __post_init__(self):
         check_types(self)
         check_among(self, position=SCHEMES, cross_distance=CROSS_DISTANCES, architecture=ARCHITECTURES)
-        check_least(
-            self, encoder_layers=0, decoder_layers=1, heads=1, d_model=1, d_ff=1, period=1, relative_clip=1
-        )
-        check_least(self, max_position=1, rotary_width=0)
+        check_least(self, encoder_layers=0, rotary_width=0)
+        check_least(self, **dict.fromkeys(AT_LEAST_ONE, 1))
         scheme, in_stream = SCHEMES[self.position], self.architecture == "decoder-only"
         if self.d_model % (2 * self.heads):
             raise ValueError(f"expected d_model to be a multiple of 2 × {self.heads} heads, got {self.d_model}")

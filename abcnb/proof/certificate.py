@@ -142,7 +142,8 @@ def check_certifiable(model: Transformer) -> None:
     }
     if given := [reason for reason, holds in reasons.items() if holds]:
         raise ValueError(
-            f"expected a model without positions and with one line a head, whose steps depend on a window: {given[0]}"
+            "expected a model as retrain() returns, without positions and with one line a head, whose steps depend on "
+            f"a window: {given[0]}"
         )
 
 

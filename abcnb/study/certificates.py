@@ -46,7 +46,7 @@ def certified(run: Run, pruned: bool = False) -> tuple[dict, str]:
     row = results.names(e) | {"run": e.digest, "pruned": int(pruned), "lines": len(heads_by_line(model))} | values
     row |= {"seconds": seconds, "hardware": hardware(CPU), "code": fingerprint(), "date": today()}
     told = f"{e.task} {e.method} seed {e.seed}"
-    if pruned:
+    if model is not whole:
         told += f", pruned from {len(heads_by_line(whole))} to {row['lines']} lines"
         text += "".join(f"\n  {layer}: {lines}" for layer, lines in lines_of_layers(model).items())
     return row, f"{told}: {text} ({seconds:.0f} s)"

@@ -15,13 +15,8 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from types import ModuleType
 
-ENDING = ".py"
+ENDING = ".py"  # in a task's name, says that it is in a file
 NAME = re.compile(r"(?P<file>.+?\.py)(:(?P<wanted>\w+))?(@(?P<known>\w+))?")
-
-
-def is_in_a_file(name: str) -> bool:
-    """Whether a task's name refers to a file."""
-    return ENDING in name
 
 
 def _beside(file: Path) -> dict[str, Path]:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from abcnb.lines.coordinates import Stream, of_number, written_before
 from abcnb.tasks.digits import Operands, digits_of, length_of
 from abcnb.tasks.numbers import LARGEST, Sampler, smallest_width
-from abcnb.tasks.own import in_file, is_in_a_file
+from abcnb.tasks.own import ENDING, in_file
 from abcnb.tasks.testsets import TEST_SETS
 from abcnb.tasks.tokens import DIGITS, EQUALS_ID, IDS, PAPER_VOCABULARY, START_ID, SYMBOLS, tokens_of
 
@@ -84,13 +84,14 @@ class Task:
     # Whether every token sees only itself in the first layer of its plain model, which leaves it to the last layer
     # to show which tokens a step needs.
     first_layer_apart = False
-    bases = range(2, 17)
+    bases = range(2, 17)  # the usual one is 10, or the first if that is not among them, or `base` of the class
     length_base = 0  # the base in which a test's length counts digits, if not the task's own
     train_length = 0  # digits of the longest `even` numbers; 0: one less than 2^20 has, six in base 10
     stream_vocabulary_size = EQUALS_ID + 1  # where input and output are one stream, with `=` between them
 
     def __init__(self, base: int | None = None):
-        self.base = (10 if 10 in self.bases else self.bases[0]) if base is None else base
+        usual = getattr(type(self), "base", 10 if 10 in self.bases else self.bases[0])
+        self.base = usual if base is None else base
         if self.base not in self.bases:
             several = f" from {self.bases[0]} to {self.bases[-1]}" if len(self.bases) > 1 else f" {self.bases[0]}"
             raise ValueError(f"expected a base{several} for {self.name}, got {base}")
@@ -274,14 +275,18 @@ FURTHER: dict[str, type[Task]] = {}  # tasks that no method was chosen on; they 
 
 
 def register(task: type[Task], among: dict[str, type[Task]] = TASKS) -> type[Task]:
-    """Make a task known by its name; raises ValueError if it has none, or a symbol that is not in `SYMBOLS`."""
-    among[_checked(task).name] = task
+    """Make a task known by its name; raises ValueError for one that is not `checked`."""
+    among[checked(task).name] = task
     return task
 
 
-def _checked(task: type[Task]) -> type[Task]:
+def checked(task: type[Task]) -> type[Task]:
+    """A task's class; ValueError if it has no name of its own, or a symbol that is not in `SYMBOLS`."""
     if not getattr(task, "name", ""):
         raise ValueError(f"expected a name of the task {task.__name__}, by which it is asked for, got none")
+    other = (TASKS | FURTHER).get(task.name, task)
+    if (other.__module__, other.__name__) != (task.__module__, task.__name__):  # a notebook may define one again
+        raise ValueError(f"expected a name of its own for {task.__name__}, got {task.name!r}, of another task")
     if task.symbol and task.symbol not in SYMBOLS:
         raise ValueError(
             f"expected a symbol of {task.name} among the tokens {' '.join(SYMBOLS)}, got {task.symbol!r}: take one "
@@ -297,7 +302,7 @@ def _instance(kind: type[Task], base: int | None) -> Task:
 
 def full_name(name: str) -> str:
     """The name by which a run knows a task: as given or, for a task in a file, with its path and hash (`own`)."""
-    return in_file(name, Task)[0] if is_in_a_file(name) else name
+    return in_file(name, Task)[0] if ENDING in name else name
 
 
 def get_task(name: str, base: int | None = None) -> Task:
@@ -308,9 +313,6 @@ def get_task(name: str, base: int | None = None) -> Task:
     known = TASKS | FURTHER
     if name in known:
         return _instance(known[name], base)
-    if not is_in_a_file(name):
+    if ENDING not in name:
         raise ValueError(f"expected a task among {', '.join(known)}, or a file such as my_task.py, got {name!r}")
-    kind = _checked(in_file(name, Task)[1])
-    if known.get(kind.name, kind) is not kind:
-        raise ValueError(f"expected a name of its own for {name}, got {kind.name!r}, which is another task's")
-    return _instance(kind, base)
+    return _instance(checked(in_file(name, Task)[1]), base)

@@ -257,15 +257,11 @@ def padded_cases(task: "Task", length: int, samples: int = 1000) -> dict[str, Op
     return cases
 
 
-def _one_kind(draw: Callable[..., Operands], name: str) -> Callable[..., dict[str, Operands]]:
-    return lambda task, length, samples: {name: draw(task, length, samples)}
-
-
 # By name; each is called with a task, a length and the most samples, and returns operands by kind.
 TEST_SETS: dict[str, Callable[["Task", int, int], dict[str, Operands]]] = {
-    "random": _one_kind(random_operands, "random"),
+    "random": lambda *asked: {"random": random_operands(*asked)},
     "hard": hard_cases,
-    "unequal": _one_kind(unequal_operands, "unequal"),
+    "unequal": lambda *asked: {"unequal": unequal_operands(*asked)},
     "padded": padded_cases,
 }
 

@@ -1,12 +1,13 @@
 """Training and validation batches of a task."""
 
 import random
+from reprlib import repr as short
 
 import torch
 
 from abcnb.lines.coordinates import Stream, in_one
 from abcnb.machine.devices import pick_device
-from abcnb.tasks.task import Batch, Task, get_task
+from abcnb.tasks.task import Batch, Task, checked, get_task
 from abcnb.tasks.tokens import DIGITS, on_device
 
 WIDEST = 10_000  # the most digits that operands are padded to; training runs out of memory long before
@@ -47,7 +48,8 @@ class TrainingData:
     ):
         self.task = get_task(task) if isinstance(task, str) else task
         if not isinstance(self.task, Task):
-            raise ValueError(f"expected a task or its name, such as 'addition', got {task!r}")
+            raise ValueError(f"expected a task or its name, such as 'addition', got {short(task)}")
+        checked(type(self.task))
         if not isinstance(width, int):
             raise ValueError(f"expected a width as a whole number, got {width!r}")
         if width > WIDEST:
@@ -68,18 +70,22 @@ class TrainingData:
     def _check_answers(self) -> None:
         task, generator = self.task, torch.Generator(self.device).manual_seed(0)
         vocabulary = task.stream_vocabulary_size if task.in_rows else task.vocabulary_size
-        digits = f"expected digits from 0 to {task.base - 1} as the answers of {task.name}, got"
+        digits = f"expected digits from 0 to {task.base - 1} as the answers of {task.name}, [batch, digits], got"
+        drawn = self._train.draw(64, generator)
         try:
-            drawn = self._train.draw(64, generator)
+            answer = task.label(*(operand.clone() for operand in drawn))
+            if not isinstance(answer, torch.Tensor) or answer.dtype != torch.long or answer.dim() != 2:
+                raise ValueError(f"{digits} {short(answer)}")
+            if len(wrong := answer[(answer < 0) | (answer >= task.base)]):
+                raise ValueError(f"{digits} {int(wrong[0])}")
             batch = task.batch(drawn, self.form)
             alone = [task.batch(tuple(o[n : n + 1] for o in drawn), self.form).target for n in range(ALONE)]
-        except (TypeError, IndexError, RuntimeError) as error:
-            raise ValueError(f"{digits} {error}") from error
+        except (TypeError, IndexError, AttributeError, RuntimeError) as error:
+            raise ValueError(f"{digits} {type(error).__name__}: {error}") from error
         if batch.target.shape[1] != batch.stream.rows:
             raise ValueError(
                 f"expected answers of {task.name} with {batch.stream.rows - 1} digits for an input of "
-                f"{batch.stream.shape}, got {batch.target.shape[1] - 1}: say otherwise in steps(), or in outputs() of "
-                "a string"
+                f"{batch.stream.shape}, got {batch.target.shape[1] - 1}: say otherwise in steps() or outputs()"
             )
         written = on_device(DIGITS[: task.base] + "&" + getattr(task, "separators", ""), self.device)
         if not bool(torch.isin(batch.target, written).all()):
