@@ -17,7 +17,7 @@ import typer
 from typer import Argument, Option
 
 from abcnb.machine.devices import pick_device
-from abcnb.machine.files import write_atomically
+from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.evaluation import evaluate_kinds, percent, wrong_by_step
 from abcnb.study import certificates, other_tasks, results, tables, views, why
 from abcnb.study.configurations import methods_page, resolved
@@ -34,7 +34,8 @@ from abcnb.study.store import REPORTS, Store, commit_run, find_run
 from abcnb.study.sweep import read_sweep
 from abcnb.study.trial import attempt
 from abcnb.study.verification import verify
-from abcnb.tasks.task import FURTHER, TASKS
+from abcnb.tasks.own import ENDING
+from abcnb.tasks.task import FURTHER, TASKS, Task
 from abcnb.tasks.testsets import HARD_SAMPLES, TEST_SETS
 
 app = typer.Typer(
@@ -47,6 +48,7 @@ app = typer.Typer(
 CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 INTERRUPTED = 130  # the exit status of Ctrl-C
+MOST_DIGITS = 19  # of a number in an option, as in 64 bits
 NUMBERS, NAMES = ("--lengths", "--seeds", "--notebooks"), ("--tasks", "--methods")
 RUNS, COMMITTED = Path("runs"), Path("reports")
 # The longest first, so that two workers end together.
@@ -95,24 +97,33 @@ def _names(text: str) -> list[str]:
 
 def _numbers(text: str, least: int = 1) -> tuple[int, ...]:
     names = _names(text)
-    if not names or not all(name.isdecimal() and int(name) >= least for name in names):
+    if not names or not all(name.isdecimal() and len(name) < MOST_DIGITS and int(name) >= least for name in names):
         raise ValueError(
             f"expected whole numbers of at least {least}, separated by commas or spaces, got {text!r}"
         )
     return tuple(map(int, names))
 
 
+def _lengths(text: str, task: Task) -> tuple[int, ...]:
+    """Test lengths; by default those that the task has."""
+    known = _numbers(text)
+    return tuple(n for n in known if text != ALL_LENGTHS or n <= (task.longest or n))
+
+
 def joined(arguments: list[str]) -> list[str]:
-    """Let options take several values, as in `--lengths 6 10 60`: they become one argument, `6 10 60`."""
-    result, option = [], ""
+    """Let options take several values, as in `--lengths 6 10 60`, or be repeated: one argument, `6 10 60`."""
+    result, option, places = [], "", {}
     for argument in arguments:
         named = option in NAMES and not argument.startswith("-")
-        value = named or (option in NUMBERS and argument.replace(",", "").isdecimal())
-        if value and result[-1] != option:
-            result[-1] += f" {argument}"
+        if named or (option in NUMBERS and argument.replace(",", "").isdecimal()):
+            if option not in places:
+                places[option] = len(result)
+                result.append(argument)
+            else:
+                result[places[option]] += f" {argument}"
         else:
-            result.append(argument)
-        option = option if value else argument
+            option = argument
+            result += [argument] if argument not in places else []
     return result
 
 
@@ -131,7 +142,7 @@ def fit_command(
 ):
     """Train a method on a task (ABC trains what it needs first), print its exact match and its folder."""
     wanted = with_settings(experiment(task, method, preset, seed), set_ or [])
-    measured = _numbers(lengths)
+    measured = _lengths(lengths, wanted.get_task())
     check_lengths(wanted, measured, samples)
     run, where = fit(wanted, runs, device, fresh=fresh), pick_device(device)
     scores = [run.evaluate(length, samples, device=where, fresh=fresh) for length in measured]
@@ -180,7 +191,8 @@ def evaluate_command(
     """Exact match of a trained model by length."""
     if by_kind + by_step + (as_json or fresh) > 1:
         raise ValueError("expected --by-kind or --by-step alone, without --json and --fresh")
-    found, measured, where = find_run(run, runs), _numbers(lengths), pick_device(device)
+    found, where = find_run(run, runs), pick_device(device)
+    measured = _lengths(lengths, found.experiment.get_task())
     check_lengths(found.experiment, measured, samples, test_set)
     if by_kind or by_step:
         e, model = found.experiment, found.model(where)
@@ -310,7 +322,7 @@ def sweep_command(
     wanted, csv = sweep.wanted, reports.resolve() / "results" / f"{sweep.results}.csv"
     if missing:
         rows = results.read(csv)
-        rows = rows[rows["code"].map(is_current)] if fresh else rows
+        rows = rows[rows["code"].map(is_current).astype(bool)] if fresh else rows
         wanted = results.unmeasured(rows, wanted)
         print(f"{len(wanted)} of {len(sweep.wanted)} experiments lack rows in {csv}")
         if not wanted:
@@ -334,9 +346,11 @@ def why_command(
     reports: Reports = COMMITTED,
 ):
     """Undo each choice of the rule, retrain, and write what comes of it into results/why.csv of reports."""
+    csv = reports / "results" / ("why.csv" if preset == "laptop" else f"{preset}-why.csv")
+    check_writable(csv.parent)
     for task, seed in product(_names(tasks), _numbers(seeds, least=0)):
         run = fit(experiment(task, "abc", preset, seed), runs, "cpu")
-        why.measure(run, reports / "results" / "why.csv", only=only or ())
+        why.measure(run, csv, only=only or ())
 
 
 @app.command("certify")
@@ -349,6 +363,8 @@ def certify_command(
 ):
     """Prove that trained models are right at every length, or show an input on which they are not."""
     failures = []
+    if record:
+        check_writable(reports / "results")
     for run in [find_run(name, runs) for name in names]:
         row, told = certificates.certified(run, pruned)
         print(told, flush=True)
@@ -364,10 +380,13 @@ def table_command(
     reports: Reports = COMMITTED,
 ):
     """Write the generated tables of README and of tables, methods, other_tasks and right_at_every_length.md."""
-    table = results.read(reports / "results" / "accuracy.csv")
+    # Rows of tasks in files of one's own stay out: the files may have changed since.
+    table, proved = (
+        rows[~rows["task"].str.contains(ENDING, regex=False)]
+        for rows in (results.read(reports / "results" / f"{name}.csv") for name in ("accuracy", "certificates"))
+    )
     if table.empty:
         raise ValueError(f"expected measured results in {reports / 'results' / 'accuracy.csv'}, got none")
-    proved = results.read(reports / "results" / "certificates.csv")
     made = {readme: tables.overview(table, proved), reports / "tables.md": tables.long_tables(table)}
     made |= {reports / "right_at_every_length.md": tables.markdown(certificates.table(proved))}
     made |= {reports / "other_tasks.md": other_tasks.page(reports)}

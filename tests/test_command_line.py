@@ -327,6 +327,8 @@ def test_several_lengths_may_follow_their_option():
         "evaluate", "5f", "--lengths", "6 10 60", "--samples", "9",
     ]  # fmt: skip
     assert joined(["reproduce", "--seeds", "0", "1"]) == ["reproduce", "--seeds", "0 1"]
+    repeated = ["evaluate", "5f", "--lengths", "6", "--samples", "9", "--lengths", "10", "60"]
+    assert joined(repeated) == ["evaluate", "5f", "--lengths", "6 10 60", "--samples", "9"]
     assert joined(["evaluate", "--lengths", "6,", "10", "60"]) == ["evaluate", "--lengths", "6, 10 60"]
     assert joined(["reproduce", "--tasks", "addition", "parity", "--seeds", "1"]) == [
         "reproduce", "--tasks", "addition parity", "--seeds", "1",

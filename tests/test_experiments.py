@@ -138,6 +138,13 @@ def test_a_length_that_needs_the_whole_matrix_is_refused_before_training(setting
         check_lengths(with_settings(frozen, settings), [200_000], 1)
 
 
+def test_lengths_beyond_a_schemes_positions_are_refused_before_training():
+    abacus = experiment("addition", "abacus", "smoke")
+    check_lengths(abacus, [100], 1)
+    with pytest.raises(ValueError, match="at most 128 positions, got 201"):
+        check_lengths(abacus, [100, 200], 1)
+
+
 # --- distances in cross-attention
 
 

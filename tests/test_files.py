@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from abcnb.machine.files import check_writable, write_atomically
 from tests.conftest import status_of_child
@@ -50,7 +50,10 @@ def little_room():
 
 @pytest.mark.parametrize(
     "write",
-    [lambda name: name.write_text("9" * 20_000), lambda name: save_file({"weights": torch.zeros(20_000)}, name)],
+    [
+        lambda name: name.write_text("9" * 20_000),
+        lambda name: name.write_bytes(save({"weights": torch.zeros(20_000)})),
+    ],
 )
 def test_a_file_that_finds_no_room_says_where(tmp_path, little_room, write):
     file = tmp_path / "weights"

@@ -85,7 +85,9 @@ def test_a_run_keeps_the_file_and_its_hash(file, tmp_path):
 
 
 def test_a_module_beside_a_task_file_belongs_to_it(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (elsewhere / "tenfold_rules.py").write_text("raise ValueError('another file of that name')\n")
+    monkeypatch.syspath_prepend(elsewhere)
     file, rules = tmp_path / "tenfold.py", tmp_path / "tenfold_rules.py"
     file.write_text(DOUBLE.replace("from abcnb.tasks.digits import", "from tenfold_rules import"))
     rules.write_text("def propagate_carries(a, base):\n    return a % base\n")
@@ -205,8 +207,8 @@ def test_a_sweep_trains_a_task_in_a_file_in_processes_of_its_own(file, tmp_path)
         (DOUBLE + "\n\nclass Other(Double):\n    name = 'other'\n", "", "got Double, Other"),
         (DOUBLE.replace('"double"', '"addition"'), "", "expected a name of its own .* 'addition'"),
         (DOUBLE.replace('    name = "double"\n', ""), "", "expected a name of the task Double"),
-        ("import nothing_like_it", "", "expected a task file that runs, got ModuleNotFoundError"),
-        ("class Double(", "", "expected a task file that runs, got SyntaxError"),
+        ("import nothing_like_it", "", "to run, got ModuleNotFoundError"),
+        ("class Double(", "", "to run, got SyntaxError"),
     ],
 )
 def test_what_is_no_task_file_is_refused(file, text, name, message):

@@ -236,6 +236,13 @@ def test_a_method_that_is_complete_nowhere_leaves_no_empty_table():
     assert "On how many seeds" not in text and "| addition | abc | 2 |" in text
 
 
+def test_the_short_table_has_no_rows_of_other_presets():
+    rows = scores_at_60([100, 100])
+    alone = tables.overview(pd.DataFrame(rows), NONE)
+    more = pd.DataFrame(rows + scores_at_60([0], preset="smoke"))
+    assert "100 (2)" in alone and tables.overview(more, NONE) == alone
+
+
 def test_a_single_seed_is_marked():
     rows = scores_at_60([100, 100]) + scores_at_60([7], "parity")
     rows += [made_up("addition", "abc", 0, 20, 98), made_up("parity", "rope", 0, 60)]

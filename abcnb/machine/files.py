@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 import psutil
-from safetensors import SafetensorError
 
 
 def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
@@ -28,8 +27,8 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
     try:
         write(temporary)
         os.replace(temporary, file)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    except OSError as error:
+        reason = error.strerror or str(error).splitlines()[0]
         raise OSError(f"expected to write {file}, got: {reason}; make room or choose another folder") from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, safe_open, save_file
+from safetensors.torch import load_file, safe_open, save
 
 from abcnb.machine.files import write_atomically
 from abcnb.model.transformer import Transformer
@@ -42,7 +42,7 @@ class Checkpoint:
         tensors = {name: value.contiguous() for name, value in self._tensors().items()}
         metadata = {"step": str(progress.step), "seconds": str(progress.seconds), "owner": self.owner}
         metadata |= {"history": json.dumps(progress.history), "device": self.model.device.type}
-        write_atomically(self.file, lambda name: save_file(tensors, name, metadata))
+        write_atomically(self.file, lambda name: name.write_bytes(save(tensors, metadata)))
 
     def resume(self, steps: int, validate_every: int) -> Progress:
         """Restore model, optimizer and generators from the file; without one, training begins at step 0.

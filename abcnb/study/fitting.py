@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from filelock import AcquireReturnProxy, FileLock, Timeout
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 import abcnb
 from abcnb import pipeline
@@ -168,7 +168,7 @@ def _finish(run: Run, model: Transformer, code: str, trained_on: str) -> None:
     """Write what a finished training leaves, and drop its checkpoint."""
     folder, last = run.folder, model.history[-1]
     weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-    write_atomically(folder / run_files.WEIGHTS, lambda name: save_file(weights, name))
+    write_atomically(folder / run_files.WEIGHTS, lambda name: name.write_bytes(save(weights)))
     metrics = {
         "history": model.history, "steps": last["step"], "seconds": last["seconds"],
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -235,7 +235,7 @@ def _found(run: Run, base: Run, device: torch.device) -> Biases:
     tensors = {f"{shape.name}.self": shape.self_attention for shape in attention}
     if not plain.in_one_stream:
         tensors |= {f"{shape.name}.cross": shape.cross_attention for shape in attention}
-    write_atomically(run.folder / run_files.ATTENTION, lambda name: save_file(tensors, name))
+    write_atomically(run.folder / run_files.ATTENTION, lambda name: name.write_bytes(save(tensors)))
     if experiment.algorithm1:
         return calibrate_matrices(*attention, experiment.algorithm1)
     searched = [experiment.searched(shape) for shape in attention]

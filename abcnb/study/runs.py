@@ -84,6 +84,9 @@ def check_lengths(e: Experiment, lengths: Sequence[int], samples: int, test_set:
     along_lines = e.bias in LINES and not e.model.encoder_layers and SCHEMES[e.model.position].absolute
     for length in lengths:
         check_request(task, length, samples, test_set)
+        if hasattr(scheme := e.model.positions(), "max_position"):  # raises if it has too few
+            size = length if task.in_rows else max(task.width_at(length), e.train_width)
+            scheme.vectors(e.stream_of(task.stream(size, e.form)).columns())
         if not along_lines:  # a long input needs a matrix of all pairs
             check_dense(task.outputs_at(length))
 

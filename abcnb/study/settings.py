@@ -24,10 +24,10 @@ def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment
     """Apply `key=value` settings; raises ValueError for one that cannot be applied.
 
     `interpolation.…` reaches the experiment that ABC calibrates or LoRA adapts. The plain key of a setting that
-    the models share (`is_shared`) sets it for all of them.
+    the models share (`is_shared`) sets it for all of them for which no other value is set.
     """
     content = asdict(experiment)
-    for setting in settings:
+    for setting in sorted(settings, key=lambda setting: setting.strip().startswith("interpolation.")):
         key, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise ValueError(f"expected a setting of the form key=value, got {setting!r}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from abcnb.machine.files import check_writable, write_atomically
 from abcnb.model.evaluation import Score
@@ -57,7 +57,7 @@ def commit_run(run: Run, models: Path) -> Path:
     try:
         shutil.copytree(run.folder, temporary, ignore=left)
         halved = {name: value.half() for name, value in load_file(run.folder / runs.WEIGHTS).items()}
-        write_atomically(temporary / runs.WEIGHTS, lambda name: save_file(halved, name))
+        write_atomically(temporary / runs.WEIGHTS, lambda name: name.write_bytes(save(halved)))
         known = {"content": runs.content_hash(temporary, run.experiment)}
         runs.write_json(temporary / runs.METRICS, run.metrics | known)
         shutil.rmtree(target, ignore_errors=True)

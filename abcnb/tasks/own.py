@@ -36,12 +36,14 @@ def _run(file: Path, digest: str, beside: tuple[str, ...]) -> ModuleType:
     spec = spec_from_file_location(f"{file.stem}_{digest}", file)
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
+    sys.path.insert(0, str(file.parent))  # where it finds the modules beside it
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[spec.name]
-        told = f"expected a task file that runs, got {type(error).__name__} in {file}: {error}"
-        raise ValueError(told) from error
+        raise ValueError(f"expected {file} to run, got {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(file.parent))
     return module
 
 
