@@ -346,19 +346,20 @@ def test_new_task_draws_its_smallest_number_too(predecessor):
 
 
 def test_registering_a_name_again_replaces_the_task():
-    """As when a notebook cell that defines a task is run a second time."""
+    """As when a notebook cell that defines a task is run a second time; a class of another name is refused."""
 
-    class First(Task):
-        name = "defined-twice"
+    def defined():
+        class Twice(Task):
+            name = "defined-twice"
 
-    class Second(Task):
-        name = "defined-twice"
+        return Twice
 
     try:
-        register(First)
-        assert type(get_task("defined-twice")) is First
-        register(Second)
-        assert type(get_task("defined-twice")) is Second
+        for kind in (defined(), defined()):
+            register(kind)
+            assert type(get_task("defined-twice")) is kind
+        with pytest.raises(ValueError, match="expected a name of its own for Other, got 'defined-twice'"):
+            register(type("Other", (Task,), {"name": "defined-twice"}))
     finally:
         del TASKS["defined-twice"]
 
