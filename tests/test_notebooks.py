@@ -9,10 +9,12 @@ import pandas as pd
 import papermill
 import pytest
 import torch
+from traitlets.config import Config
 
 from abcnb.show.cleaning import find, problems, read
 from abcnb.study.runs import load_run
 from abcnb.tasks.task import full_name
+from tests.conftest import REPOSITORY
 from tests.test_own_task import DOUBLE
 
 NOTEBOOKS = find([])
@@ -30,6 +32,7 @@ STRICT = (
 SMOKE = {"preset": "smoke", "samples": 20, "device": "cpu", "stored": False, "seeds": [0]}
 SMOKE |= {"tasks": ["addition", "parity"]}
 NONSENSE = {"task": "division", "tasks": "division", "preset": "huge"}
+SOCKETS = Config(AsyncKernelManager={"transport": "ipc"})  # see tests/kernels.py
 by_name = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda file: file.stem)
 
 
@@ -47,9 +50,10 @@ def abc(repository):
 def nbval(notebook, *options):
     """Run every cell of a notebook by nbval, in the notebook's folder; returns the finished process."""
     options = [*options, "--nbval-current-env", "--nbval-sanitize-with", SANITIZE, "--nbval-cell-timeout=120"]
-    options += ["-p", "nbval.plugin", "-p", "no:cacheprovider"]
+    options += ["-p", "nbval.plugin", "-p", "tests.kernels", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-qx", "--color=no", *options, notebook]
-    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the other plugins take a second to load
+    # The other plugins take a second to load.
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(REPOSITORY)}
     asked = {"cwd": notebook.parent, "env": alone, "capture_output": True, "text": True, "timeout": 600}
     return subprocess.run(map(str, command), **asked)
 
@@ -98,7 +102,7 @@ def test_runs_at_the_smoke_preset_and_its_checked_outputs_come_out_again(noteboo
             chosen |= {"live": False, "runs_dir": str(tmp_path / "runs")}
         checked = "NBVAL_CHECK_OUTPUT" in notebook.read_text()
         asked = {"prepare_only": checked, "cwd": tmp_path, "progress_bar": False, "execution_timeout": 120}
-        papermill.execute_notebook(notebook, copy, chosen, **asked)
+        papermill.execute_notebook(notebook, copy, chosen, config=SOCKETS, **asked)
         done = nbval(copy, "--nbval-lax") if checked else None
     assert done is None or done.returncode == 0, done.stdout
     if notebook.stem == STORED:
