@@ -39,7 +39,7 @@ oldest: .venv/everything
 	PYTHONPATH=.venv/oldest $(BIN)/python -m pytest tests/test_hugging_face.py tests/test_hugging_face_batches.py tests/test_trainer.py
 
 attack: .venv/everything
-	$(BIN)/python -m pytest -m attack -rP tests/test_attacks.py
+	$(BIN)/python -m pytest -m attack -rP tests/test_attacks.py tests/test_schedule.py
 
 # Each part has its limit and leaves what it has, so that an early end costs the later parts alone.
 DEVICE ?= cuda

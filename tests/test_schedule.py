@@ -51,6 +51,7 @@ methods = ["vanilla"]
 presets = ["smoke"]
 overrides = [["training.steps=1000000"]]
 """
+RAY = pytest.mark.attack  # it does not start where the machine is as busy as the fast tests keep it
 MEASURED = ["task", "method", "seed", "test_set", "length", "samples", "correct", "wrong_digits", "run"]
 
 
@@ -118,7 +119,7 @@ def test_a_finished_sweep_is_not_repeated(serial):
 
 @pytest.mark.parametrize(
     "engine, workers",
-    [*(pytest.param(engine, 2, marks=pytest.mark.slow) for engine in ("local", "ray")), ("ray", 1)],
+    [("local", 1), pytest.param("local", 2, marks=pytest.mark.slow), pytest.param("ray", 2, marks=RAY)],
 )
 def test_a_killed_worker_is_replaced_and_all_runs_finish(engine, workers, serial, tmp_path):
     """One is killed in the middle of a training: the CSV equals the serial one."""
@@ -186,7 +187,7 @@ def test_a_damaged_file_of_a_run_with_scores_stops_no_other_run(name, text, seri
     assert set(read(csv)["run"]) == {whole.digest}
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=RAY)])
 def test_ctrl_c_stops_and_the_next_call_goes_on(engine, serial, tmp_path):
     if engine == "ray":
         pytest.importorskip("ray")
@@ -341,3 +342,16 @@ def test_a_cluster_that_is_not_there(address, told):
     pytest.importorskip("ray")
     with pytest.raises(ValueError, match=told):
         open_engine("ray", address=address)
+
+
+def test_where_ray_does_not_start_it_says_so(monkeypatch):
+    ray = pytest.importorskip("ray")
+
+    def start(*_, **__):
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", start)
+    with pytest.raises(
+        ValueError, match="expected a Ray cluster of this machine, got: The current node timed out"
+    ):
+        open_engine("ray")

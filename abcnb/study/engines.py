@@ -167,8 +167,10 @@ class RayEngine:
             if host:  # where nothing answers, Ray itself would wait for two minutes
                 socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address or "local", log_to_driver=False, logging_level="error", **new)
-        except OSError as error:
-            raise ValueError(f"expected a Ray cluster at {address!r}, got: {error}") from None
+        except Exception as error:  # where a machine is too busy to start Ray, it raises no kind of its own
+            ray.shutdown()
+            wanted = f"a Ray cluster at {address!r}" if address else "a Ray cluster of this machine"
+            raise ValueError(f"expected {wanted}, got: {error}") from None
         places = sum(room(node["Resources"], gpu_share) for node in ray.nodes() if node["Alive"])
         if not places:
             has = {name: ray.cluster_resources().get(name, 0) for name in ("CPU", "GPU")}
