@@ -310,7 +310,7 @@ def sweep_command(
     reports: Reports = COMMITTED,
 ):
     """Run the experiments that a TOML file lists; scores go into a CSV in the results folder as they come in."""
-    sweep = read_sweep(spec)
+    asked, name = read_sweep(spec)
     if engine != "ray":
         pick_device(device)
     elif together:
@@ -319,12 +319,12 @@ def sweep_command(
         if device.startswith("cuda"):
             raise ValueError(f"expected --gpu-share above 0 for runs on {device}, got 0")
         device = "cpu"  # Ray does not hide GPUs from a task without a share of one
-    wanted, csv = sweep.wanted, reports.resolve() / "results" / f"{sweep.results}.csv"
+    wanted, csv = asked, reports.resolve() / "results" / f"{name}.csv"
     if missing:
         rows = results.read(csv)
         rows = rows[rows["code"].map(is_current).astype(bool)] if fresh else rows
         wanted = results.unmeasured(rows, wanted)
-        print(f"{len(wanted)} of {len(sweep.wanted)} experiments lack rows in {csv}")
+        print(f"{len(wanted)} of {len(asked)} experiments lack rows in {csv}")
         if not wanted:
             return
     if together > 1:
@@ -332,7 +332,7 @@ def sweep_command(
     place = open_engine(engine, workers, address, gpu_share)
     failures = run_all(wanted, runs.resolve(), csv, place, device, fresh)
     table = results.read(csv)
-    _note(set(table["code"][table["run"].isin([e.digest for e in sweep.wanted])]))
+    _note(set(table["code"][table["run"].isin([e.digest for e in asked])]))
     _end(failures)
 
 

@@ -150,7 +150,7 @@ def test_committed_results_are_in_order(repository):
 def test_every_committed_number_can_be_asked_for_by_name_and_by_a_sweep():
     asked = set()
     for spec in sorted((REPOSITORY / "reports/sweeps").glob("*.toml")):
-        for wanted in read_sweep(spec).wanted:
+        for wanted in read_sweep(spec)[0]:
             asked |= {wanted.digest} | ({wanted.interpolation.digest} if wanted.interpolation else set())
     folder = REPOSITORY / "reports/results"
     scores = [folder / f"{name}.csv" for name in results.FILES]

@@ -89,7 +89,7 @@ def logged_processes(folder):
 
 def sweep_here(folder):
     csv = folder / "reports" / "results" / "accuracy.csv"
-    return run_all(read_sweep(folder / "sweep.toml").wanted, folder / "runs", csv, InlineEngine(), "cpu")
+    return run_all(read_sweep(folder / "sweep.toml")[0], folder / "runs", csv, InlineEngine(), "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ class Recorder:
 def eight(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "record", lambda *_: None)
     (tmp_path / "sweep.toml").write_text(EIGHT)
-    wanted = list(read_sweep(tmp_path / "sweep.toml").wanted)
+    wanted = list(read_sweep(tmp_path / "sweep.toml")[0])
     assert wanted[0].method == "abc"  # asked for before the Vanilla that it calibrates
     return wanted
 

@@ -38,16 +38,16 @@ def test_a_grid_is_a_full_cross_product(tmp_path):
         'tasks = ["successor", "parity"]\nmethods = ["nope", "vanilla"]\n'
         'presets = ["smoke"]\nseeds = [4, 5]\noverrides = [[], ["training.steps=7"]]\n'
     )
-    sweep = read_sweep(written(tmp_path, text))
-    assert (len(sweep.wanted), sweep.results) == (16, "accuracy")
+    wanted, name = read_sweep(written(tmp_path, text))
+    assert (len(wanted), name) == (16, "accuracy")
     tests = (("random", 3, 20), ("hard", 3, 1000), ("random", 4, 20), ("hard", 4, 1000))
-    assert set(sweep.wanted.values()) == {tests}
-    assert {e.training.steps for e in sweep.wanted} == {7, 20}
-    assert {e.seed for e in sweep.wanted} == {4, 5}
+    assert set(wanted.values()) == {tests}
+    assert {e.training.steps for e in wanted} == {7, 20}
+    assert {e.seed for e in wanted} == {4, 5}
 
 
 def test_what_two_blocks_ask_for_is_run_once(tmp_path):
-    assert len(read_sweep(written(tmp_path, GRID + GRID)).wanted) == 1
+    assert len(read_sweep(written(tmp_path, GRID + GRID))[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,15 @@ UNEQUAL = '[[test]]\nset = "unequal"\nlengths = [4, 5]\nsamples = 30\n'
 def test_further_tests_are_added_and_asked_for_once(tmp_path):
     head = "lengths = [3]\nsamples = 20\nhard_samples = 0\n"
     again = '[[test]]\nset = "random"\nlengths = [3]\nsamples = 20\n'
-    sweep = read_sweep(written(tmp_path, head + GRID + UNEQUAL + again))
-    assert list(sweep.wanted.values()) == [(("random", 3, 20), ("unequal", 4, 30), ("unequal", 5, 30))]
+    wanted, _ = read_sweep(written(tmp_path, head + GRID + UNEQUAL + again))
+    assert list(wanted.values()) == [(("random", 3, 20), ("unequal", 4, 30), ("unequal", 5, 30))]
 
 
 def test_a_block_may_have_tests_of_its_own(tmp_path):
     head = "lengths = [3]\nsamples = 20\nhard_samples = 0\n" + UNEQUAL
     own = GRID + 'seeds = [1]\nlengths = [7]\n\n[[grid.test]]\nset = "padded"\nlengths = [8]\nsamples = 9\n\n'
     none = GRID + "seeds = [2]\nhard_samples = 5\ntest = []\n"
-    wanted = read_sweep(written(tmp_path, head + GRID + own + none)).wanted
+    wanted, _ = read_sweep(written(tmp_path, head + GRID + own + none))
     assert {e.seed: tests for e, tests in wanted.items()} == {
         0: (("random", 3, 20), ("unequal", 4, 30), ("unequal", 5, 30)),
         1: (("random", 7, 20), ("padded", 8, 9)),
@@ -142,7 +142,7 @@ def test_a_block_may_have_tests_of_its_own(tmp_path):
 
 def test_what_two_blocks_ask_for_has_the_tests_of_both(tmp_path):
     text = "samples = 20\nhard_samples = 0\n" + GRID + "lengths = [3]\n" + GRID + "lengths = [3, 4]\n"
-    assert list(read_sweep(written(tmp_path, text)).wanted.values()) == [(("random", 3, 20), ("random", 4, 20))]
+    assert list(read_sweep(written(tmp_path, text))[0].values()) == [(("random", 3, 20), ("random", 4, 20))]
 
 
 def test_rows_of_development_seeds_have_files_of_their_own(tmp_path, sweep):

@@ -117,27 +117,20 @@ def number_lengths(table: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-def _draw_percents(axis: Axes, table: pd.DataFrame, **options) -> None:
-    """Draw a table of percentages, written out in its cells, grey where not run; options as in `seaborn.heatmap`."""
-    sns.heatmap(
-        table, vmin=0, vmax=100, cmap=style.COLOURMAP, linewidths=1, ax=axis, annot=True, fmt=".4g", **options
-    )
-    axis.tick_params(rotation=0, length=0)
-    axis.set_facecolor(style.CLOSED)
-
-
 @style.themed()
 def exact_match_by_task(table: pd.DataFrame, title: str) -> Figure:
     """Percent exact match (the mean over seeds) of tasks (rows) by length (columns), one panel per method.
 
-    `table`: columns task, method, length, exact_match (percent); in the order in which tasks are shown.
+    `table`: columns task, method, length, exact_match (percent), in the order in which tasks are shown; grey: not run.
     """
     methods, tasks = table["method"].unique(), table["task"].unique()
     figure, axes = style.row_of_axes(methods, 3.2, 0.9 + 0.3 * len(tasks), 3.4, sharey=True)
     for method, axis in axes.items():
         mine = table[table["method"] == method].pivot_table(index="task", columns="length", values="exact_match")
-        _draw_percents(axis, mine.reindex(tasks), annot_kws={"fontsize": 8}, cbar=False)
-        axis.set(xlabel="length", ylabel="")
+        looks = {"linewidths": 1, "annot": True, "annot_kws": {"fontsize": 8}, "fmt": ".4g", "cbar": False}
+        sns.heatmap(mine.reindex(tasks), vmin=0, vmax=100, cmap=style.COLOURMAP, ax=axis, **looks)
+        axis.tick_params(rotation=0, length=0)
+        axis.set(xlabel="length", ylabel="", facecolor=style.CLOSED)
     return style.finish(figure, title)
 
 

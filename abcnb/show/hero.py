@@ -54,9 +54,8 @@ def hero(run: Run, table: pd.DataFrame) -> Figure:
     styles[PLAIN] |= {"color": "0.35", "linestyle": "--", "marker": "o"}
     draw_accuracy(outcome, rows, run.experiment.get_task().train_length, styles)
     counts = rows[lined].groupby("task")["seed"].nunique()
-    seeds = " to ".join(map(str, sorted({counts.min(), counts.max()})))
     outcome.texts[0].set(text="trained to 6 (lists: 2)", ha="left")
-    outcome.set_title(f"ABC by length, {seeds} seeds a task", pad=16)
+    outcome.set_title(f"ABC by length, {views.span(counts)} seeds a task", pad=16)
     outcome.set_xlabel("length n (digits, terms, depth)")
     outcome.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     return figure

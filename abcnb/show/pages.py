@@ -21,8 +21,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer, TextLexer
 
 from abcnb.show import figures
-from abcnb.show.panels.calibration import PANEL_MIME
 
+PANEL_MIME = "application/vnd.abcnb.panel+html"  # of a panel's fragment for a page without a kernel
 _CODE_OR_FORMULA = re.compile(
     r"```.*?```|(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|\\\$"
     r"|\$\$(?P<block>.+?)\$\$|\$(?P<inline>(?:[^$\\]|\\.)+?)\$",

@@ -115,14 +115,9 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
         shown.append(
             {"task": task, "architecture": architecture_of(task, preset)}
             | {"method": " ".join(filter(None, [method, settings, "pruned" * pruned]))}
-            | {"right at every length": f"{len(right)} of {len(group)}", "lines": _range(right["lines"])}
-            | {"windows": _range(right["windows"]), "seconds": _range(right["seconds"].round().astype(int))}
+            | {"right at every length": f"{len(right)} of {len(group)}", "lines": views.span(right["lines"])}
+            | {"windows": views.span(right["windows"]), "seconds": views.span(right["seconds"].round())}
             | {"least margin": f"{right['margin'].min():.3g}" if len(right) else "–"}
             | {"not proved": "; ".join(f"{kind}: {ranges(set(of))}" for kind, of in others) or "–"}
         )
     return pd.DataFrame(shown)
-
-
-def _range(values: pd.Series) -> str:
-    ends = list(dict.fromkeys(f"{value:,}" for value in (values.min(), values.max()))) if len(values) else ["–"]
-    return " to ".join(ends)

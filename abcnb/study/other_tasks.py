@@ -102,8 +102,7 @@ def _lines(found: pd.DataFrame) -> str:
     first = first[~working & first["line"].str.contains("place|row")]
     first = first.sort_values("share", ascending=False, kind="stable").drop_duplicates("line")
     some = ", ".join(f"{row.line} {row.share:.2f}" for row in first[:SHOWN].itertuples())
-    counts = found.groupby("seed").size()
-    return f"{' to '.join(map(str, sorted({counts.min(), counts.max()})))}: {some}"
+    return f"{views.span(found.groupby('seed').size())}: {some}"
 
 
 def page(reports: Path) -> str:

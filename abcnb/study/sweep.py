@@ -23,7 +23,6 @@ lengths = [60]                       # optional, as are samples, hard_samples an
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -39,16 +38,11 @@ TESTED = {"lengths": list(LENGTHS), "samples": 10_000, "hard_samples": HARD_SAMP
 GRID = {"tasks": None, "methods": None, "seeds": [0], "presets": ["laptop"], "overrides": [[]]}
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What a sweep runs: experiments, each with its evaluations, and the name of the CSV for the scores."""
+def read_sweep(file: Path) -> tuple[dict[Experiment, tuple[Test, ...]], str]:
+    """The experiments of a sweep file, each with its evaluations, and the name of the CSV for the scores.
 
-    wanted: dict[Experiment, tuple[Test, ...]]
-    results: str = TABLES
-
-
-def read_sweep(file: Path) -> Sweep:
-    """A sweep from its TOML file; a ValueError names what the file may not hold, and where it is."""
+    A ValueError names what the file may not hold, and where it is.
+    """
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -69,7 +63,7 @@ def read_sweep(file: Path) -> Sweep:
             raise ValueError(f"{error} (in {where})") from None
     if not found:
         raise ValueError(f"expected at least one [[grid]] in {file}")
-    return Sweep({wanted: tuple(tests) for wanted, tests in found.items()}, content["results"])
+    return {wanted: tuple(tests) for wanted, tests in found.items()}, content["results"]
 
 
 def _tests(block: dict, where: str) -> list[Test]:

@@ -56,6 +56,12 @@ def cell(found: pd.Series, known: float | None = None, one_of_several: bool = Fa
     return text + (f" ({known:g})" if known is not None else "")
 
 
+def span(numbers: pd.Series) -> str:
+    """The least and the greatest of whole numbers, `16 to 1,024`; one if they are equal, a dash if there are none."""
+    ends = sorted({numbers.min(), numbers.max()}) if len(numbers) else []
+    return " to ".join(f"{end:,.0f}" for end in ends) or "–"
+
+
 def every_seed(table: pd.DataFrame) -> pd.DataFrame:
     """The rows at lengths where a method has all its seeds, so that a curve shows the same models throughout."""
     seeds = table.groupby(["task", "method"])["seed"].transform("nunique")

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import ipywidgets as widgets
-import jinja2
 import pandas as pd
 import torch
 from IPython.core.pylabtools import print_figure
@@ -27,6 +26,7 @@ from abcnb.lines.calibration import TAU, calibrate_attention
 from abcnb.lines.line import dealt, parted
 from abcnb.machine.devices import pick_device
 from abcnb.show.figures import draw_accuracy
+from abcnb.show.pages import PANEL_MIME, templates
 from abcnb.show.panels.drawing import head_maps, of_heads
 from abcnb.show.panels.panel import Panel, control, picture, table
 from abcnb.show.style import nested_styles
@@ -35,8 +35,6 @@ from abcnb.study.fitting import fit, steps_to_do
 from abcnb.study.runs import Run
 from abcnb.tasks.tokens import decode
 
-PANEL_MIME = "application/vnd.abcnb.panel+html"
-PAGE = Path(__file__).parents[1] / "templates" / "calibration.html.j2"
 RULE, ALGORITHM_1 = "the rule: shares above τ", "Algorithm 1: strengths above κσ + μ"
 # The frames on a page without a kernel.
 TAUS, KAPPAS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), (0.0, 1.0, 2.0, 3.0, 4.5, 6.0)
@@ -136,7 +134,7 @@ class CalibrationPanel(Panel):
         frames["kappa"] = self._frames(ALGORITHM_1, self.kappa_cross, KAPPAS)
         self.mode.value, self.tau.value, self.kappa_cross.value = before
         start = min(range(len(TAUS)), key=lambda n: abs(TAUS[n] - self.tau.value))
-        return jinja2.Template(PAGE.read_text(encoding="utf-8")).render(frames=frames, start=start)
+        return templates.get_template("calibration.html.j2").render(frames=frames, start=start)
 
     def _frames(self, mode: str, slider: widgets.FloatSlider, values: tuple[float, ...]) -> list[dict]:
         self.mode.value, frames = mode, []
