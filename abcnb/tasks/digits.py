@@ -57,14 +57,9 @@ def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
     return F.pad(digits, (0, width - filled))
 
 
-def first_of_each(rows: torch.Tensor) -> torch.Tensor:
-    """Indices of the first occurrence of each distinct row of digits, in order."""
-    packed = rows.to(torch.uint8).contiguous().numpy()
-    _, first = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True)
-    return torch.from_numpy(first).sort().values
-
-
 def distinct(operands: Operands) -> Operands:
-    """Each sample once, in order."""
-    first = first_of_each(torch.cat(operands, 1))
-    return tuple(operand[first] for operand in operands)
+    """Each sample once, in order of its first occurrence."""
+    packed = torch.cat(operands, 1).to(torch.uint8).contiguous().numpy()
+    _, first = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True)
+    kept = torch.from_numpy(first).sort().values
+    return tuple(operand[kept] for operand in operands)
