@@ -144,9 +144,8 @@ class Transformer(nn.Module):
 
     def biases_of(self, rows: torch.Tensor, columns: Columns) -> LayerBiases:
         """Each decoder layer's biases for these rows; self-attention's are over `columns`, causality included."""
-        mask, crosses = causal(rows, columns), []
-        selves = [bias(rows, columns) + mask for bias in self.self_biases] or [mask]
-        selves = sums_of(selves, self.positions.biases(rows, columns))
+        selves, crosses = [bias(rows, columns) for bias in self.self_biases], []
+        selves = sums_of([causal(rows, columns)], selves, self.positions.biases(rows, columns))
         if self.crossing:
             source = columns.stream.columns(crossing=True)
             crosses = [bias(rows, source) for bias in self.cross_biases]
@@ -223,8 +222,7 @@ class Transformer(nn.Module):
         return self._known_biases[key]
 
 
-def sums_of(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The sums of two lists of biases; each list is empty, one for all layers, or one per layer."""
-    if not some or not others:
-        return some or others
-    return [some[i % len(some)] + others[i % len(others)] for i in range(max(len(some), len(others)))]
+def sums_of(*parts: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The sums of lists of biases; each list is empty, one for all layers, or one per layer."""
+    layers = range(max(map(len, parts)))
+    return [sum(biases[i % len(biases)] for biases in parts if biases) for i in layers]
