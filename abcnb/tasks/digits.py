@@ -42,11 +42,7 @@ def carries_of(sums: torch.Tensor, base: int) -> torch.Tensor:
 
 def length_of(number: int, base: int) -> int:
     """How many digits a number has in a base; zero has one."""
-    length = 1
-    while number >= base:
-        number //= base
-        length += 1
-    return length
+    return len(np.base_repr(number, base))
 
 
 def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
