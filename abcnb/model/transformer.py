@@ -17,12 +17,12 @@ from abcnb.lines.biases import Bias, causal
 from abcnb.lines.coordinates import Columns, Stream, in_one
 from abcnb.lines.line import LineBias
 from abcnb.model.configs import ModelConfig
-from abcnb.model.layers import DecoderLayer, EncoderLayer, KeysValues, OpenTokens, Recording, needs_keys
+from abcnb.model.layers import DecoderLayer, EncoderLayer, KeysValues, Recording, needs_keys
 from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import EQUALS_ID, START_ID
 
 SHAPES_KEPT = 64  # shapes whose biases a model keeps
-LayerBiases = list[tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None]]  # self, cross
+LayerBiases = list[tuple[torch.Tensor, torch.Tensor | None]]  # of self- and cross-attention
 
 
 class Memory(NamedTuple):
@@ -201,11 +201,8 @@ class Transformer(nn.Module):
 
     def open_tokens(self, rows: torch.Tensor, stream: Stream) -> LayerBiases:
         """The open tokens of each layer's attentions, for a model whose attention is only along lines."""
-        selves, crosses = (
-            [OpenTokens(bias.open_tokens(rows, stream)) for bias in biases]
-            for biases in (self.self_biases, self.cross_biases)
-        )
-        return self.by_layer(selves, crosses)
+        both = self.self_biases, self.cross_biases
+        return self.by_layer(*([bias.open_tokens(rows, stream) for bias in biases] for biases in both))
 
     def kept_biases(self, columns: Columns, gathers: bool) -> LayerBiases:
         """Each layer's biases. Unless they have parameters, they depend only on shape, and the latest are kept."""
@@ -223,6 +220,6 @@ class Transformer(nn.Module):
 
 
 def sums_of(*parts: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The sums of lists of biases; each list is empty, one for all layers, or one per layer."""
+    """The sums of lists of biases, as floats; each list is empty, one for all layers, or one per layer."""
     layers = range(max(map(len, parts)))
-    return [sum(biases[i % len(biases)] for biases in parts if biases) for i in layers]
+    return [sum((biases[i % len(biases)] for biases in parts if biases), 0.0) for i in layers]
