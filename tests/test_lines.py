@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from abcnb.lines.biases import Biases, causal
 from abcnb.lines.coordinates import Columns, in_one
 from abcnb.lines.line import FOLLOWS, Line, LineBias, by_hand, dealt, in_first_layer, windows
-from abcnb.model.layers import OpenTokens, gathered
+from abcnb.model.layers import gathered
 from abcnb.pipeline import lines_by_hand
 from abcnb.tasks.task import get_task
 from abcnb.tasks.training_data import TrainingData
@@ -253,7 +253,7 @@ def test_attention_with_one_line_a_head_is_a_gather(task, one_stream):
         for head in range(bias.heads):
             torch.testing.assert_close(masked[:, head], value[:, head, opened[head, :, 0]])
         ours, theirs = (value.clone().requires_grad_() for _ in range(2))
-        copied, plain = gathered(ours, OpenTokens(opened)), theirs.gather(2, opened[None].expand(2, -1, -1, 4))
+        copied, plain = gathered(ours, opened), theirs.gather(2, opened[None].expand(2, -1, -1, 4))
         for mixed in (copied, plain):
             mixed.backward(query)
         # To the bit: what was trained with `Tensor.gather` comes out again.

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from abcnb.study.cost import training_flops
 from abcnb.study.methods import experiment
-from abcnb.tasks.digits import FEW_SAMPLES, digits_of, first_of_each, length_of, propagate_carries
+from abcnb.tasks.digits import FEW_SAMPLES, digits_of, distinct, length_of, propagate_carries
 from abcnb.tasks.numbers import Sampler
 from abcnb.tasks.task import TASKS, Task, get_task, register
 from abcnb.tasks.tokens import decode
@@ -413,9 +413,10 @@ def test_a_task_that_cannot_be_written_is_refused_where_it_is_registered(attribu
 
 @quick
 @given(st.lists(st.lists(st.integers(0, 15), min_size=3, max_size=3), min_size=1, max_size=40))
-def test_of_equal_rows_the_first_is_taken(rows):
-    wanted = [i for i, row in enumerate(rows) if row not in rows[:i]]
-    assert first_of_each(torch.tensor(rows)).tolist() == wanted
-    assert first_of_each(torch.tensor(rows)[:, :1]).tolist() == [
-        i for i, row in enumerate(rows) if row[0] not in [r[0] for r in rows[:i]]
-    ]
+def test_of_equal_samples_the_first_is_taken(rows):
+    whole = torch.tensor(rows)
+    wanted = [row for i, row in enumerate(rows) if row not in rows[:i]]
+    assert torch.cat(distinct((whole[:, :2], whole[:, 2:])), 1).tolist() == wanted
+    firsts = [row[:1] for row in rows]
+    (found,) = distinct((whole[:, :1],))
+    assert found.tolist() == [first for i, first in enumerate(firsts) if first not in firsts[:i]]

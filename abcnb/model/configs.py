@@ -58,11 +58,6 @@ class ModelConfig:
             raise ValueError(f"expected no encoder layers with {self.position!r}, which has no bias for them")
         if self.encoder_layers and in_stream:
             raise ValueError(f"expected no encoder layers in a decoder-only model, got {self.encoder_layers}")
-        if in_stream and (self.cross_distance, self.rotary_width) != ("left", 0):
-            raise ValueError(
-                "expected cross_distance 'left' and rotary_width 0 in a decoder-only model, which reads neither, got "
-                f"{self.cross_distance!r} and {self.rotary_width}"
-            )
         if in_stream and not scheme.in_streams:
             known = [name for name, other in SCHEMES.items() if other.in_streams]
             raise ValueError(
@@ -70,12 +65,12 @@ class ModelConfig:
             )
         if not in_stream and scheme.only_in_streams:
             raise ValueError(f"{self.position!r} positions are for decoder-only models")
+        unread = {*OF_SCHEMES} - {*read_by(scheme)} | ({"cross_distance", "rotary_width"} if in_stream else set())
         for part in fields(self):
-            unread = part.name in OF_SCHEMES and part.name not in read_by(scheme)
-            if unread and getattr(self, part.name) != part.default:
+            if part.name in unread and getattr(self, part.name) != part.default:
                 raise ValueError(
-                    f"expected {part.name}={part.default} with {self.position!r} positions, which do not read it, "
-                    f"got {getattr(self, part.name)}"
+                    f"expected {part.name}={part.default} with {self.position!r} positions"
+                    f"{' in a decoder-only model' * in_stream}, which do not read it, got {getattr(self, part.name)}"
                 )
 
     def positions(self) -> Positions:

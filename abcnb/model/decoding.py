@@ -9,7 +9,7 @@ import torch
 
 from abcnb.lines.coordinates import Columns, Stream, locate
 from abcnb.machine.devices import bar
-from abcnb.model.layers import OpenTokens, needs_keys
+from abcnb.model.layers import needs_keys
 from abcnb.model.transformer import Transformer
 from abcnb.tasks.task import Batch
 
@@ -46,8 +46,8 @@ def predictions_in_chunks(model: Transformer, batch: Batch, chunk: int = CHUNK) 
             rows = _joined(rows, bias.open_tokens(rows, stream))
         opened = [bias.open_tokens(rows, stream) for bias in model.cross_biases]
         source = _joined(rows[:0], *opened)
-        own = [OpenTokens(_at(rows, bias.open_tokens(rows, stream))) for bias in model.self_biases]
-        crossed = [OpenTokens(_at(source, seen)) for seen in opened]
+        own = [_at(rows, bias.open_tokens(rows, stream)) for bias in model.self_biases]
+        crossed = [_at(source, seen) for seen in opened]
         columns, keyed = Columns(stream, source, crossing=True), any(map(needs_keys, crossed))
         memory = model.memory(batch.source[:, source], columns, keyed=keyed)
         x = model.embed(tokens[:, rows], Columns(stream, rows))
@@ -97,7 +97,7 @@ def greedy_decode(
         columns, seen = Columns(stream, rows), Columns(stream, kept)
         if along_lines:
             opened = model.open_tokens(rows, stream)
-            biases = [(OpenTokens(_at(kept, own.tokens)), crossed) for own, crossed in opened]
+            biases = [(_at(kept, own), crossed) for own, crossed in opened]
         else:
             biases = model.biases_of(rows, seen)
         angles = model.positions.angles(columns), model.positions.angles(seen)

@@ -106,14 +106,14 @@ def wrong_tokens(model: Transformer, batch: Batch) -> torch.Tensor:
 def is_wrong(model: Transformer, task: Task, operands: Operands, form: str) -> Iterator[torch.Tensor]:
     """Which output tokens teacher forcing gets wrong, [some samples, steps], in passes of bounded memory."""
     model.eval()
-    samples, steps = len(operands[0]), output_steps(task, operands)
+    stream = task.stream_of(operands, form).to(model.device)
+    samples, steps = len(operands[0]), stream.rows
     tokens = TOKENS_PER_PASS.get(model.device.type, TOKENS_PER_PASS["cpu"])
     along_lines = steps > LONG and not why_not_along_lines(model)
     if not along_lines:
         check_dense(steps, model.device)
     chunk = max(LONG, tokens // samples) if along_lines else steps
     size = max(1, tokens // min(chunk, steps))
-    stream = task.stream_of(operands, form).to(model.device)
     for start in bar(range(0, samples, size), desc=f"{steps:,} steps"):
         part = tuple(operand[start : start + size].to(model.device) for operand in operands)
         batch = replace(task.batch(part, form), stream=stream)
@@ -152,7 +152,7 @@ def evaluate_kinds(
     found = {}
     for kind, operands in test_inputs(task, length, samples, test_set, least_width).items():
         errors = count_errors(model, task, operands, form)
-        total = len(errors) * output_steps(task, operands)
+        total = len(errors) * task.stream_of(operands, form).rows
         found[kind] = Score(length, len(errors), int((errors == 0).sum()), int(errors.sum()), total)
     return found
 
@@ -187,8 +187,3 @@ def wrong_by_step(model: Transformer, task: Task, form: str, *test: int | str) -
         for wrong in is_wrong(model, task, operands, form):  # kinds may differ in their number of steps
             total = pad_sequence([total, wrong.sum(0).cpu()]).sum(1)
     return total
-
-
-def output_steps(task: Task, operands: Operands) -> int:
-    """The number of tokens in each sample's output, the end token included."""
-    return task.batch(tuple(operand[:1] for operand in operands)).target.shape[1]

@@ -9,7 +9,6 @@ Source: Vaswani et al. 2017; paper, equation 2 (bias added to the scores).
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,38 +35,37 @@ class Recording:
             raise ValueError(f"expected weights, scores or bias to be recorded, got {self.what!r}")
 
 
-class OpenTokens(NamedTuple):
-    """The few tokens each row attends to, [heads, rows, most open], padded with −1, in place of a full bias."""
+def is_open(bias: torch.Tensor | None) -> bool:
+    """Whether a bias is whole numbers: the few tokens each row attends to, [heads, rows, most open], padded with −1."""
+    return bias is not None and not bias.is_floating_point()
 
-    tokens: torch.Tensor
 
-
-def needs_keys(bias: torch.Tensor | OpenTokens | None) -> bool:
+def needs_keys(bias: torch.Tensor | None) -> bool:
     """Whether attention with this bias compares queries with keys; not if each row of each head sees one token."""
-    return not (isinstance(bias, OpenTokens) and bias.tokens.shape[-1] == 1)
+    return not is_open(bias) or bias.shape[-1] > 1
 
 
-def gathered(value: torch.Tensor, opened: OpenTokens) -> torch.Tensor:
+def gathered(value: torch.Tensor, opened: torch.Tensor) -> torch.Tensor:
     """Attention to one token per row and head, whose softmax is 1: [batch, heads, rows, d_head]."""
     batch, heads, columns, size = value.shape
     # Head by head within each token, as in memory, values are copied as whole vectors: 3× as fast as `gather`.
     values = value.transpose(1, 2).reshape(batch, columns * heads, size)
-    at = opened.tokens[:, :, 0].T * heads + torch.arange(heads, device=value.device)
+    at = opened[:, :, 0].T * heads + torch.arange(heads, device=value.device)
     return values.index_select(1, at.flatten()).view(batch, -1, heads, size).transpose(1, 2)
 
 
 def attend_to_open(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, opened: OpenTokens
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, opened: torch.Tensor
 ) -> torch.Tensor:
     """Attention over gathered open tokens, [batch, heads, rows, d_head]; as over all with closed cells at −∞."""
     batch, heads, columns, size = key.shape
     # Keys and values as rows of a table, head by head within each token, so that indexing copies whole rows.
     keys, values = (part.transpose(1, 2).reshape(-1, size) for part in (key, value))
     first = torch.arange(0, batch * columns * heads, columns * heads, device=key.device)[:, None, None, None]
-    at = first + opened.tokens.clamp(min=0) * heads + torch.arange(heads, device=key.device)[:, None, None]
+    at = first + opened.clamp(min=0) * heads + torch.arange(heads, device=key.device)[:, None, None]
     few = at.shape[-1]
     scores = (query[:, :, :, None] * F.embedding(at, keys)).sum(-1) / math.sqrt(size)
-    weights = scores.masked_fill(opened.tokens < 0, float("-inf")).softmax(-1)
+    weights = scores.masked_fill(opened < 0, float("-inf")).softmax(-1)
     mixed = F.embedding_bag(at.view(-1, few), values, per_sample_weights=weights.view(-1, few), mode="sum")
     return mixed.view(query.shape)
 
@@ -133,20 +131,20 @@ class Attention(nn.Module):
         rows: torch.Tensor,
         keys_values: KeysValues,
         columns: torch.Tensor,
-        bias: torch.Tensor | OpenTokens | None,
+        bias: torch.Tensor | None,
         record: tuple[str, list] | None = None,
     ) -> torch.Tensor:
         """Attend from x, [batch, rows, d_model], to keys and values; returns the same shape.
 
         Args:
             rows, columns: numbers of steps, or coordinates of source columns (`Positions.coordinates`).
-            bias: [heads or 1, rows, columns] to add to the scores, the open tokens, or None.
+            bias: [heads or 1, rows, columns] to add to the scores, the open tokens (`is_open`), or None.
             record: (`weights`, `scores` or `bias`, the list to append them to); computes attention explicitly.
         """
         query = self.turn(self._split(self.query(x)), rows) if needs_keys(bias) else None
         if query is None:
             mixed = gathered(keys_values[1], bias)
-        elif isinstance(bias, OpenTokens):
+        elif is_open(bias):
             mixed = attend_to_open(query, *keys_values, bias)
         else:
             if self.relative is not None:
@@ -202,7 +200,7 @@ class DecoderLayer(nn.Module):
         steps: torch.Tensor,
         memory: KeysValues | None,
         columns: torch.Tensor | None,
-        biases: tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None],
+        biases: tuple[torch.Tensor, torch.Tensor | None],
         recording: Recording | None = None,
     ) -> tuple[torch.Tensor, KeysValues]:
         """The next layer's x, [batch, rows, d_model], and the keys and values of all steps so far.

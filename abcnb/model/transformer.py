@@ -17,12 +17,12 @@ from abcnb.lines.biases import Bias, causal
 from abcnb.lines.coordinates import Columns, Stream, in_one
 from abcnb.lines.line import LineBias
 from abcnb.model.configs import ModelConfig
-from abcnb.model.layers import DecoderLayer, EncoderLayer, KeysValues, OpenTokens, Recording, needs_keys
+from abcnb.model.layers import DecoderLayer, EncoderLayer, KeysValues, Recording, needs_keys
 from abcnb.tasks.task import Batch
 from abcnb.tasks.tokens import EQUALS_ID, START_ID
 
 SHAPES_KEPT = 64  # shapes whose biases a model keeps
-LayerBiases = list[tuple[torch.Tensor | OpenTokens, torch.Tensor | OpenTokens | None]]  # self, cross
+LayerBiases = list[tuple[torch.Tensor, torch.Tensor | None]]  # of self- and cross-attention
 
 
 class Memory(NamedTuple):
@@ -144,9 +144,8 @@ class Transformer(nn.Module):
 
     def biases_of(self, rows: torch.Tensor, columns: Columns) -> LayerBiases:
         """Each decoder layer's biases for these rows; self-attention's are over `columns`, causality included."""
-        mask, crosses = causal(rows, columns), []
-        selves = [bias(rows, columns) + mask for bias in self.self_biases] or [mask]
-        selves = sums_of(selves, self.positions.biases(rows, columns))
+        selves, crosses = [bias(rows, columns) for bias in self.self_biases], []
+        selves = sums_of([causal(rows, columns)], selves, self.positions.biases(rows, columns))
         if self.crossing:
             source = columns.stream.columns(crossing=True)
             crosses = [bias(rows, source) for bias in self.cross_biases]
@@ -202,11 +201,8 @@ class Transformer(nn.Module):
 
     def open_tokens(self, rows: torch.Tensor, stream: Stream) -> LayerBiases:
         """The open tokens of each layer's attentions, for a model whose attention is only along lines."""
-        selves, crosses = (
-            [OpenTokens(bias.open_tokens(rows, stream)) for bias in biases]
-            for biases in (self.self_biases, self.cross_biases)
-        )
-        return self.by_layer(selves, crosses)
+        both = self.self_biases, self.cross_biases
+        return self.by_layer(*([bias.open_tokens(rows, stream) for bias in biases] for biases in both))
 
     def kept_biases(self, columns: Columns, gathers: bool) -> LayerBiases:
         """Each layer's biases. Unless they have parameters, they depend only on shape, and the latest are kept."""
@@ -223,8 +219,7 @@ class Transformer(nn.Module):
         return self._known_biases[key]
 
 
-def sums_of(some: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The sums of two lists of biases; each list is empty, one for all layers, or one per layer."""
-    if not some or not others:
-        return some or others
-    return [some[i % len(some)] + others[i % len(others)] for i in range(max(len(some), len(others)))]
+def sums_of(*parts: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The sums of lists of biases, as floats; each list is empty, one for all layers, or one per layer."""
+    layers = range(max(map(len, parts)))
+    return [sum((biases[i % len(biases)] for biases in parts if biases), 0.0) for i in layers]

@@ -19,7 +19,7 @@ import torch
 
 from abcnb.lines.coordinates import Stream
 from abcnb.lines.line import Line
-from abcnb.model.layers import Attention, OpenTokens
+from abcnb.model.layers import Attention
 from abcnb.model.transformer import Transformer
 from abcnb.proof.places import (
     DIGIT,
@@ -236,7 +236,7 @@ def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]
     rows, found = torch.arange(len(stream)), leaves(model, stream, tokens)
     for layer, (of_self, of_cross) in zip(model.decoder, model.open_tokens(rows, stream), strict=True):
         selves = _read(of_self, layer.self_attention, rows)
-        crosses = _read(of_cross, layer.cross_attention, 0 * rows) if of_cross else [[]] * len(rows)
+        crosses = _read(of_cross, layer.cross_attention, 0 * rows) if of_cross is not None else [[]] * len(rows)
         found = [
             node_of(tuple([tokens[n] for n in cross]), own, tuple([found[n] for n in others]))
             for own, others, cross in zip(found, selves, crosses, strict=True)
@@ -244,9 +244,9 @@ def nodes(model: Transformer, stream: Stream, tokens: list[Token]) -> list[Node]
     return found[-stream.rows :]
 
 
-def _read(opened: OpenTokens, attention: Attention, instead: torch.Tensor) -> list[list[int]]:
+def _read(opened: torch.Tensor, attention: Attention, instead: torch.Tensor) -> list[list[int]]:
     """The token that each head reads, by row; heads that are cut read `instead`."""
-    tokens = opened.tokens[:, :, 0].clone()
+    tokens = opened[:, :, 0].clone()
     tokens[attention.cut_heads] = instead
     return tokens.T.tolist()
 

@@ -42,11 +42,6 @@ def at_place(columns: Columns, place: int) -> torch.Tensor:
     return torch.isin(columns.tokens, tokens.to(columns.tokens.device))
 
 
-def _distance(rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
-    """c_j − i, [rows, columns]; meaningless where a column has no coordinate."""
-    return coordinate[None, :] - rows[:, None]
-
-
 class ALiBi:
     """Attention with linear biases: b[h, i, j] = −m_h · |i − j|, m_h = 2^(−8h/H) for h = 1 … H.
 
@@ -67,7 +62,7 @@ class ALiBi:
 
     def __call__(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
         found = coordinates(columns, self.cross_distance)
-        bias = -self.slopes.to(rows.device)[:, None, None] * _distance(rows, found).abs()
+        bias = -self.slopes.to(rows.device)[:, None, None] * (found - rows[:, None]).abs()
         return bias.masked_fill(found == NO_PLACE, 0.0)
 
 
@@ -101,7 +96,7 @@ class T5Bias(nn.Module):
     def forward(self, rows: torch.Tensor, columns: Columns) -> torch.Tensor:
         """The bias, [heads, rows, columns]."""
         found = coordinates(columns, self.cross_distance)
-        bucket = torch.where(found == NO_PLACE, self.BUCKETS, self.bucket(_distance(rows, found)))
+        bucket = torch.where(found == NO_PLACE, self.BUCKETS, self.bucket(found - rows[:, None]))
         return self.values[bucket].permute(2, 0, 1)
 
 
@@ -137,7 +132,7 @@ class KerpleBias(_Formula):
         self.log_r2 = nn.Parameter((0.01 + torch.rand(heads)).log())
 
     def of_distance(self, rows, coordinate):
-        distance = _distance(rows, coordinate).abs()
+        distance = (coordinate - rows[:, None]).abs()
         r1, r2 = self.log_r1.exp()[:, None, None], self.log_r2.exp()[:, None, None]
         return -r1 * (1 + r2 * distance).log()
 
@@ -160,7 +155,7 @@ class FireBias(_Formula):
         def psi(x: torch.Tensor) -> torch.Tensor:
             return (self.c.abs() * x + 1).log()
 
-        distance, furthest = _distance(rows, coordinate).abs().float(), torch.maximum(rows[:, None], coordinate)
+        distance, furthest = (coordinate - rows[:, None]).abs().float(), torch.maximum(rows[:, None], coordinate)
         share = psi(distance) / (psi(torch.maximum(furthest, (self.multiplier * 512.0).abs())) + 1e-6)
         return self.network(share[..., None]).permute(2, 0, 1)
 
@@ -181,7 +176,7 @@ class RelativeKeys(nn.Module):
 
     def forward(self, query: torch.Tensor, rows: torch.Tensor, coordinate: torch.Tensor) -> torch.Tensor:
         """Queries [batch, heads, rows, d_head] to biases [batch, heads, rows, columns]."""
-        distance = _distance(rows, coordinate).clamp(-self.clip, self.clip) + self.clip
+        distance = (coordinate - rows[:, None]).clamp(-self.clip, self.clip) + self.clip
         which = torch.where(coordinate == NO_PLACE, 2 * self.clip + 1, distance)
         scores = query @ self.vectors.T / math.sqrt(query.shape[-1])
         return scores.gather(-1, which.expand(*scores.shape[:2], -1, -1))

@@ -16,7 +16,6 @@ from tqdm import tqdm
 from abcnb.lines.coordinates import Stream
 from abcnb.model.checkpoint import Checkpoint, Progress
 from abcnb.model.configs import TrainingConfig
-from abcnb.model.layers import OpenTokens
 from abcnb.model.positions import Positions
 from abcnb.model.training import (
     CHECKPOINT,
@@ -111,20 +110,13 @@ class Stacked:
 
 def tensors_of(biases: LayerBiases) -> list[torch.Tensor]:
     """The tensors in the biases of all layers, in order."""
-    given = (part for layer in biases for part in layer if part is not None)
-    return [part.tokens if isinstance(part, OpenTokens) else part for part in given]
+    return [part for layer in biases for part in layer if part is not None]
 
 
 def with_tensors(biases: LayerBiases, tensors: list[torch.Tensor]) -> LayerBiases:
     """Biases with their tensors replaced, in order."""
     left = iter(tensors)
-    return [
-        tuple(
-            part if part is None else OpenTokens(next(left)) if isinstance(part, OpenTokens) else next(left)
-            for part in layer
-        )
-        for layer in biases
-    ]
+    return [tuple(None if part is None else next(left) for part in layer) for layer in biases]
 
 
 def train_together(

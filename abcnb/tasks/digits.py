@@ -42,11 +42,7 @@ def carries_of(sums: torch.Tensor, base: int) -> torch.Tensor:
 
 def length_of(number: int, base: int) -> int:
     """How many digits a number has in a base; zero has one."""
-    length = 1
-    while number >= base:
-        number //= base
-        length += 1
-    return length
+    return len(np.base_repr(number, base))
 
 
 def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
@@ -57,14 +53,9 @@ def digits_of(numbers: torch.Tensor, width: int, base: int) -> torch.Tensor:
     return F.pad(digits, (0, width - filled))
 
 
-def first_of_each(rows: torch.Tensor) -> torch.Tensor:
-    """Indices of the first occurrence of each distinct row of digits, in order."""
-    packed = rows.to(torch.uint8).contiguous().numpy()
-    _, first = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True)
-    return torch.from_numpy(first).sort().values
-
-
 def distinct(operands: Operands) -> Operands:
-    """Each sample once, in order."""
-    first = first_of_each(torch.cat(operands, 1))
-    return tuple(operand[first] for operand in operands)
+    """Each sample once, in order of its first occurrence."""
+    packed = torch.cat(operands, 1).to(torch.uint8).contiguous().numpy()
+    _, first = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True)
+    kept = torch.from_numpy(first).sort().values
+    return tuple(operand[kept] for operand in operands)

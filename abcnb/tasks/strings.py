@@ -8,6 +8,7 @@ reading order.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 import torch
 
@@ -121,13 +122,10 @@ class StringTask(OfStrings):
     @lru_cache(maxsize=64)  # noqa: B019  tasks live as long as the program
     def stream(self, width: int, form: str = "natural") -> Stream:
         self._check(form, width)
-        strings, end = [], 0
-        for name, length in self.segments(width).items():
-            end += length
-            strings.append(written_before(name, end, length))
-        steps = dict(self.outputs(width))
+        segments, steps = self.segments(width), dict(self.outputs(width))
+        strings = tuple(map(written_before, segments, accumulate(segments.values()), segments.values()))
         steps[list(steps)[-1]] += 1  # the end token
-        return of_number((width,), tuple(strings), {"$": 0, "&": width + 1}, width + 2, steps)
+        return of_number((width,), strings, {"$": 0, "&": width + 1}, width + 2, steps)
 
     def training_width(self, numbers: str) -> int:
         return self.digits_at(self.train_length)

@@ -39,9 +39,6 @@ class Batch:
         return F.pad(self.target[:, :-1], (1, 0), value=START_ID)
 
 
-Step = Callable[..., tuple[torch.Tensor, torch.Tensor]]
-
-
 class Machine(NamedTuple):
     """A task place by place, from the units on: it reads a digit of each operand, writes one, passes a state on.
 
@@ -51,7 +48,8 @@ class Machine(NamedTuple):
     states: int  # how many states there are, numbered from 0
     starts: tuple[int, ...]  # the states before the units
     ends: tuple[int, ...]  # the states allowed after the last place; in others the result exceeds the width
-    step: Step  # (state, digit of each operand) to (digit written, next state), on tensors of any shape
+    # (state, digit of each operand) to (digit written, next state), on tensors of any shape
+    step: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     shown: Callable[[torch.Tensor], torch.Tensor] | None = None  # the one-digit second operand that a state holds
 
 

@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from abcnb.tasks.digits import Operands, digits_of, distinct, first_of_each, length_of
+from abcnb.tasks.digits import Operands, digits_of, distinct, length_of
 from abcnb.tasks.numbers import LARGEST, NUMBERS, intervals, numbers_of_length, random_digits, split_numbers
 
 if TYPE_CHECKING:
@@ -73,12 +73,13 @@ def random_operands(task: "Task", length: int, samples: int = 10_000) -> Operand
     count = min(samples, 9 * 10 ** (counted - 1), numbers)
     total = math.prod(len(pool) for pool in pools)
     if pools and total <= 4 * count:
-        rows = _pick(pools, torch.randperm(total, generator=generator))
+        found = _pick(pools, torch.randperm(total, generator=generator))
     else:
-        rows = _draw_rows(task, length, count, pools, generator)
-        while len(rows := rows[first_of_each(rows)]) < count:
-            rows = torch.cat([rows, _draw_rows(task, length, count, pools, generator)])
-    return _split_rows(task, rows[:count], length)
+        found = _drawn(task, length, count, pools, generator)
+        while len((found := distinct(found))[0]) < count:
+            more = _drawn(task, length, count, pools, generator)
+            found = tuple(map(torch.cat, zip(found, more, strict=True)))
+    return task.widened(tuple(operand[:count] for operand in found), task.width_at(length))
 
 
 def check_test_request(length: int, samples: int, test_set: str = "random", task: "Task | None" = None) -> None:
@@ -112,25 +113,25 @@ def _pools(task: "Task", length: int) -> list[torch.Tensor]:
     return [first, second][: task.operands]
 
 
-def _pick(pools: list[torch.Tensor], codes: torch.Tensor) -> torch.Tensor:
-    """Rows of operand digits; each code is the number of a combination of the pools' entries."""
+def _pick(pools: list[torch.Tensor], codes: torch.Tensor) -> Operands:
+    """Operands as digits; each code is the number of a combination of the pools' entries."""
     indices = [codes % len(pools[0]), torch.div(codes, len(pools[0]), rounding_mode="floor")]
-    return torch.cat([pool[index] for pool, index in zip(pools, indices, strict=False)], dim=1)
+    return tuple(pool[index] for pool, index in zip(pools, indices, strict=False))
 
 
-def _draw_rows(task: "Task", length: int, count: int, pools: list, generator: torch.Generator) -> torch.Tensor:
-    """`count` samples as rows of all their operands' digits, [count, digits], perhaps with repetitions."""
+def _drawn(task: "Task", length: int, count: int, pools: list, generator: torch.Generator) -> Operands:
+    """Operands of `count` samples as digits, each [count, digits], perhaps with repetitions."""
     if pools:
         total = math.prod(len(pool) for pool in pools)
         return _pick(pools, torch.randint(total, (count,), generator=generator))
     width = task.digits_at(length)
     if task.length_base != task.base:
-        return _bits_of_random_decimals(length, width, count, generator)
-    rows = [torch.randint(task.base, (count, n), generator=generator) for n in task.widths(width)]
-    for operand in rows:
+        return (_bits_of_random_decimals(length, width, count, generator),)
+    operands = tuple(torch.randint(task.base, (count, n), generator=generator) for n in task.widths(width))
+    for operand in operands:
         if operand.shape[1] == length:
             operand[:, -1] = torch.randint(1, task.base, (count,), generator=generator)
-    return torch.cat(rows, dim=1)
+    return operands
 
 
 def _bits_of_random_decimals(length: int, bits: int, count: int, generator: torch.Generator) -> torch.Tensor:
@@ -139,13 +140,6 @@ def _bits_of_random_decimals(length: int, bits: int, count: int, generator: torc
     texts = "".join(f"{draw.randrange(low, high):0{bits}b}" for _ in range(count))
     ascii_bits = torch.frombuffer(bytearray(texts.encode()), dtype=torch.uint8).view(count, bits)
     return (ascii_bits - ord("0")).long().flip(1)
-
-
-def _split_rows(task: "Task", rows: torch.Tensor, length: int) -> Operands:
-    """Cut rows into operands and pad each with zeros on its most significant side."""
-    digits = task.digits_at(length)
-    lengths = [digits, rows.shape[1] - digits]
-    return task.widened(rows.split(lengths[: task.operands], dim=1), task.width_at(length))
 
 
 def _complement(
@@ -251,8 +245,7 @@ def padded_cases(task: "Task", length: int, samples: int = 1000) -> dict[str, Op
     pools, width = _pools(task, length), task.width_at(length)
     cases = {}
     for zeros in range(1, MORE_ZEROS + 1):
-        rows = _draw_rows(task, length, max(1, samples // MORE_ZEROS), pools, generator)
-        operands = _split_rows(task, rows[first_of_each(rows)], length)
+        operands = distinct(_drawn(task, length, max(1, samples // MORE_ZEROS), pools, generator))
         cases[f"{zeros} zero{'s' if zeros > 1 else ''}"] = task.widened(operands, width + zeros)
     return cases
 
