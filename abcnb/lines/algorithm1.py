@@ -137,21 +137,25 @@ def line_table(attention: torch.Tensor, name: str, config: Algorithm1Config) -> 
         strength = sums / support.clamp(min=1) if config.statistic == "mean" else sums
         parts.append([part[..., support > 0] for part in (torch.full_like(offset, direction), offset, strength)])
     direction, offset, d = (torch.cat(part, -1) for part in zip(*parts, strict=True))
+    centred, kept = torch.empty_like(d), torch.empty_like(d, dtype=torch.bool)
+    pools = direction if config.pool == "direction" else torch.zeros_like(direction)
+    for pool in pools.unique():
+        some = pools == pool
+        mean, deviation = d[:, some].mean(1, keepdim=True), d[:, some].std(1, correction=0, keepdim=True)
+        centred[:, some] = d[:, some] - d[:, some].amax(1, keepdim=True)
+        # The margin keeps rounding noise among equal lines from counting as a pattern.
+        threshold = getattr(config, f"kappa_{name}") * deviation + mean + 1e-6 * mean.abs()
+        kept[:, some] = (centred if config.threshold_on == "centred" else d)[:, some] > threshold
     heads, lines = d.shape
     columns = {
         "head": torch.arange(heads).repeat_interleave(lines),
         "direction": direction.repeat(heads),
         "offset": offset.repeat(heads),
-        "strength": d.flatten(),
+        "strength": d,
+        "centred": centred,
+        "kept": kept,
     }
-    table = pd.DataFrame({name: values.numpy() for name, values in columns.items()})
-    pools = table.groupby(["head", "direction"] if config.pool == "direction" else "head")["strength"]
-    mean, deviation = pools.transform("mean"), pools.transform("std", ddof=0)
-    table["centred"] = table["strength"] - pools.transform("max")
-    # The margin keeps rounding noise among equal lines from counting as a pattern.
-    threshold = getattr(config, f"kappa_{name}") * deviation + mean + 1e-6 * mean.abs()
-    table["kept"] = table["centred" if config.threshold_on == "centred" else "strength"] > threshold
-    return table
+    return pd.DataFrame({name: values.flatten().numpy() for name, values in columns.items()})
 
 
 def calibrate_matrix(attention: torch.Tensor, name: str, config: Algorithm1Config) -> MatrixLines:
