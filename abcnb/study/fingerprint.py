@@ -23,6 +23,7 @@ EQUAL = {
     "655743964548", "a83de922a6ef", "43a488b2f101", "1e4e0c0aa868", "d4ff0c58e030", "0629d5f8bc38",
     "8ad96c058fb7", "77d7abe268a2", "e97a8417d8c7", "3c18f03bb97f", "26df105defc4", "bb9aba23126e",
     "027b5ad27584", "d8bd553fd269", "a2444e0c1dfb", "7f9a3b9cdfe0", "8d90ecf0a4e9", "5e2defb28537",
+    "05d468f542bc",
 }  # fmt: skip
 UNKNOWN = "unknown"  # for what was made before there were fingerprints
 
