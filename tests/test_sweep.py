@@ -46,6 +46,11 @@ def test_a_grid_is_a_full_cross_product(tmp_path):
     assert {e.seed for e in wanted} == {4, 5}
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    """As editors on Windows write it."""
+    assert read_sweep(written(tmp_path, "\ufeff" + GRID)) == read_sweep(written(tmp_path, GRID))
+
+
 def test_what_two_blocks_ask_for_is_run_once(tmp_path):
     assert len(read_sweep(written(tmp_path, GRID + GRID))[0]) == 1
 

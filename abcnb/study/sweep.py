@@ -44,7 +44,7 @@ def read_sweep(file: Path) -> tuple[dict[Experiment, tuple[Test, ...]], str]:
     A ValueError names what the file may not hold, and where it is.
     """
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ValueError(f"expected a sweep file, got {file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not TOML, not text, a number of thousands of digits, too deep
