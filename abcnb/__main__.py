@@ -466,6 +466,10 @@ def main() -> None:
         told = f"{error.format_message().rstrip('.')}. The arguments were: {' '.join(arguments)}"
     except (ValueError, OSError) as error:
         told = str(error)
+    except (MemoryError, RuntimeError) as error:  # PyTorch has no kind of its own for what a CPU lacks
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        told = f"expected enough memory, got: {str(error).splitlines()[0]}; take fewer samples or smaller batches"
     except ModuleNotFoundError as error:
         told = f"expected the package {error.name} for this command; make .venv/everything installs all"
     except (KeyboardInterrupt, typer.Abort):

@@ -102,6 +102,7 @@ HUGE = [
     (["--set", "training.weight_decay=nan"], "expected weight_decay as a finite number, got nan"),
     (["--lengths", "1000000000000"], "expected a test of 1,000 samples of 1,000,000,000,000 digits to fit into"),
     (["--lengths", "1000000", "--samples", "1"], "expected attention over 1,000,002 tokens to fit into"),
+    (["--set", f"training.validation_samples={10**18}"], "expected enough memory, got"),
     (["--samples", "100000000000"], "expected a test of 100,000,000,000 samples of 6 digits to fit into"),
 ]
 

@@ -188,6 +188,13 @@ def test_a_kernel_that_dies_is_a_failure(folder, execution):
     assert failure == "01_first: Kernel died"
 
 
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"cells": [{}], "nbformat": 4}'])
+def test_a_file_that_is_no_notebook_is_refused(tmp_path, text):
+    (tmp_path / "01_first.ipynb").write_text(text)
+    with pytest.raises(ValueError, match=f"^expected a notebook in {tmp_path}/01_first.ipynb, got: .+$"):
+        read(tmp_path / "01_first.ipynb")
+
+
 def test_a_formula_that_cannot_be_shown_is_a_failure_and_other_pages_are_written(executed, folder):
     notebook = executed.done(find(["01"], folder)[0])
     notebook.cells.append(new_markdown_cell(r"$\nonsense$"))

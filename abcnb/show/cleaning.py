@@ -35,8 +35,11 @@ def find(wanted: list[str], folder: Path = NOTEBOOKS) -> list[Path]:
 
 
 def read(file: Path) -> NotebookNode:
-    """A notebook of format 4.5, in which every cell has an id."""
-    return nbformat.v4.upgrade(nbformat.read(file, as_version=4))
+    """A notebook of format 4.5, in which every cell has an id; ValueError for a file that is none."""
+    try:
+        return nbformat.v4.upgrade(nbformat.read(file, as_version=4))
+    except (nbformat.ValidationError, AttributeError, ValueError) as error:
+        raise ValueError(f"expected a notebook in {file}, got: {str(error).splitlines()[0]}") from None
 
 
 def write(notebook: NotebookNode, file: Path) -> None:
