@@ -257,7 +257,6 @@ def load_run(folder: Path | str, wanted: Experiment | None = None) -> Run:
         raise ValueError(f"expected a finished run in {folder}, but {why}")
     try:
         run = Run(folder, from_dict(Experiment, json.loads((folder / CONFIG).read_text())))
-        run.model()
         metrics = run.metrics
         kinds = {"history": list, "steps": int, "seconds": (int, float), "parameters": int}
         kinds |= dict.fromkeys(("device", "hardware", "content"), str)
@@ -268,6 +267,7 @@ def load_run(folder: Path | str, wanted: Experiment | None = None) -> Run:
             raise ValueError(f"{METRICS} with a history that is no list of validations")
         if metrics["content"] != content_hash(folder, run.experiment):
             raise ValueError(f"{CONFIG} or {WEIGHTS} of another run than {METRICS}")
+        run.model()
     except (ValueError, RuntimeError, OSError, SafetensorError, KeyError, AttributeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"expected a run of this version of abcnb in {folder}, got: {reason}") from error
