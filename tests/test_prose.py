@@ -80,12 +80,17 @@ def test_no_token_is_wrong_in_sums_and_lists(rows, task):
     assert "no token is wrong in sums of up to 60 terms of 60 digits and in lists 10 deep" in sentence("results")
 
 
-def test_products_that_lines_by_hand_get_wrong(rows):
+def test_products_that_are_wrong(rows):
     """The seeds, and where most are wrong."""
-    found = rows.query(
-        "task == 'multiplication' and method == 'abs' and settings == '' and length == 60 and seed >= 70"
-    )
+    found = rows.query("task == 'multiplication' and settings == '' and length == 60 and seed >= 70")
     found = found.assign(wrong=found["samples"] - found["correct"])
+    abc, found = (found[found["method"] == method] for method in ("abc", "abs"))
+    of_abc, of_abs = (of.groupby("seed")["wrong"].sum().loc[lambda wrong: wrong > 0] for of in (abc, found))
+    seeds = ", ".join(map(str, of_abc.index))
+    assert f"`abc` misses up to {of_abc.max()} inputs (seeds {seeds}), `abs` up to {of_abs.max()}" in sentence(
+        "README"
+    )
+    assert len(of_abs) == 5 and "(five seeds; [details]" in sentence("README")
     wrong = {
         name: of.query("wrong > 0").set_index("seed")["wrong"].to_dict() for name, of in found.groupby("test_set")
     }
