@@ -101,6 +101,20 @@ def test_products_that_are_wrong(rows):
     )
 
 
+def test_what_dealing_adds_to_products():
+    """Heads that keep their own lines, at 6 × 6 and 60 × 60 digits, on seeds 70 to 72."""
+    kept = results.read(REPORTS / "results" / "why.csv").query(
+        "task == 'multiplication' and variant == 'own heads'"
+    )
+    exact = (
+        kept.query("test_set == 'random'").assign(exact=views.exact_match).set_index(["seed", "length"])["exact"]
+    )
+    assert [exact[seed, 60] for seed in (70, 71, 72)] == [0, 100, 0]
+    shares = f"{percent(exact[70, 6])} and {percent(exact[72, 6])}%"
+    assert f"{shares} of 6 × 6 are right on seeds 70 and 72, none of 60 × 60; on 71 all are" in sentence("results")
+    assert "With several, products fail on two seeds of three" in sentence("README")
+
+
 @pytest.mark.parametrize("task", FOUR)
 def test_a_rival_that_is_told_the_places(rows, task):
     told = rows[rows["settings"].str.contains(TOLD) & rows["method"].eq("kerple") & rows["task"].eq(task)]
