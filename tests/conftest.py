@@ -77,7 +77,7 @@ def copied(run: Run, folder: Path) -> Run:
 
 @pytest.fixture(scope="session")
 def successors():
-    """Successor with lines by hand after 0, 50 and 400 steps: (task, name -> model)."""
+    """Successor with lines by hand after 0, 60 and 400 steps: (task, name -> model)."""
     wanted = experiment("successor", "abs", "smoke")
     models = {}
     for name, steps in (("untrained", 0), ("half-trained", 60), ("well-trained", 400)):

@@ -84,11 +84,6 @@ def test_it_is_of_everything_that_the_idea_is_made_of(repository, sources):
     }
 
 
-def test_it_is_twelve_hexadecimal_digits_of_this_code(sources):
-    assert fingerprint() == fingerprint_of(sources)
-    assert len(fingerprint()) == 12 and int(fingerprint(), 16) >= 0
-
-
 def test_versions_of_python_write_one_syntax():
     """Fields that only some versions have, and an empty text that 3.12 leaves in f-strings, do not count."""
     text = "def f(x): return f'{x:>{x}}'"

@@ -27,7 +27,8 @@ def five_lines(task, one_stream, plain_steps, steps, lengths, samples):
     return lines, model, evaluate(model, data, lengths, samples)
 
 
-@pytest.mark.parametrize("task, one_stream", STEPS)
+# The program of the README is that of Addition in an encoder-decoder (`test_claim`).
+@pytest.mark.parametrize("task, one_stream", [case for case in STEPS if case != ("addition", False)])
 def test_five_lines_run(task, one_stream, small_pipeline):
     *_, lengths = STEPS[task, one_stream]
     lines, model, scores = five_lines(task, one_stream, 2, 2, lengths, 20)

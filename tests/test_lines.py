@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -229,14 +227,6 @@ def test_lines_in_the_first_layer_alone_leave_the_others_the_start_token():
     for other in (Biases((causal,)), in_first_layer(biases, 2)):
         with pytest.raises(ValueError, match="the same in all layers"):
             in_first_layer(other, 2)
-
-
-def test_json_holds_names_and_no_numbers_of_columns(tmp_path):
-    LineBias("cross", 1, (Line(0, "digits", "a", PLACE, (-1,)),)).save(tmp_path / "x.json")
-    content = json.loads((tmp_path / "x.json").read_text())
-    assert content["lines"] == [
-        {"head": 0, "step": "digits", "segment": "a", "follows": ["place"], "offset": [-1]}
-    ]
 
 
 @pytest.mark.parametrize("task, one_stream", [("n-by-1", False), ("addition", True), ("many-addition", True)])

@@ -1,7 +1,5 @@
 """The `paper` preset at reduced size: everything but the sizes and the number of steps is as a GPU runs it."""
 
-import math
-
 import pytest
 
 from abcnb.study.fitting import fit
@@ -29,6 +27,5 @@ def test_it_trains_and_is_tested_at_the_width_of_sixty_digits(tmp_path, task, me
     wanted = reduced(task, method, *["tau=0.02"] * (method == "abc"))
     assert wanted.train_width == wanted.get_task().digits_at(60) + 1 and wanted.model.dropout == 0.3
     run = fit(wanted, tmp_path, "cpu", progress=False)
-    assert math.isfinite(run.metrics["history"][-1]["loss"])
     short, long = run.evaluate(6, 5), run.evaluate(60, 5)
     assert short.digits == long.digits  # as the paper does: shorter numbers are padded to the same width

@@ -157,7 +157,9 @@ def test_every_committed_number_can_be_asked_for_by_name_and_by_a_sweep():
     files = [*scores, *(file for name in scores for file in results.beside(name)), folder / "certificates.csv"]
     assert {file for file in files if file.exists()} == set(folder.glob("*.csv")) - {folder / "why.csv"}
     rows = pd.concat([read(file)[[*results.NAMES, "run"]] for file in files]).drop_duplicates()
-    for task, method, preset, seed, settings, run in rows.itertuples(index=False):
+    alike = [name for name in results.NAMES if name != "seed"]
+    # Of rows that differ in their seeds alone, one; below, every run is one that a sweep asks for.
+    for task, method, preset, seed, settings, run in rows.drop_duplicates(alike).itertuples(index=False):
         wanted = with_settings(experiment(task, method, preset, seed), settings.split())
         assert (wanted.digest, settings_of(wanted)) == (run, settings)
     assert set(rows["run"]) <= asked

@@ -292,12 +292,6 @@ def test_variants_of_one_model_wait_until_one_of_them_has_trained_it(eight, tmp_
     assert len(engine.started) == 3 and engine.most == 1
 
 
-def test_the_same_experiment_twice_is_one_job(eight, tmp_path):
-    engine = Recorder(3)
-    assert schedule([eight[4], eight[4]], engine, tmp_path) == []
-    assert len(engine.started) == 1
-
-
 def test_what_was_measured_before_a_failure_is_recorded(tmp_path, monkeypatch):
     evaluate = Run.evaluate
 

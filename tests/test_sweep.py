@@ -51,10 +51,6 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
     assert read_sweep(written(tmp_path, "\ufeff" + GRID)) == read_sweep(written(tmp_path, GRID))
 
 
-def test_what_two_blocks_ask_for_is_run_once(tmp_path):
-    assert len(read_sweep(written(tmp_path, GRID + GRID))[0]) == 1
-
-
 @pytest.mark.parametrize(
     "text, told",
     [

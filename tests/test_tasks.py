@@ -121,12 +121,6 @@ def test_sixty_digit_numbers():
     assert number(get_task("successor").label(digits_b)[0].tolist(), 10) == b + 1
 
 
-def test_every_row_of_a_batch_has_its_own_carries():
-    a, b = torch.tensor([[9, 9, 0], [1, 2, 3]]), torch.tensor([[1, 0, 0], [1, 1, 1]])
-    # 99 + 1 = 100; 321 + 111 = 432
-    assert get_task("addition").label(a, b).tolist() == [[0, 0, 1], [2, 3, 4]]
-
-
 def test_propagate_carries_borrows():
     # 100 − 1 = 99, 10 − 1 = 9
     assert propagate_carries(torch.tensor([[-1, 0, 1], [-1, 1, 0]]), 10).tolist() == [[9, 9, 0], [9, 0, 0]]
@@ -396,19 +390,6 @@ def test_a_batch_made_on_a_device_copies_nothing_to_it(name):
         with Copies() as copies:
             task.batch(operands, form)
         assert copies.count == 0
-
-
-@pytest.mark.parametrize(
-    "attributes, told",
-    [
-        ({"name": "minus", "symbol": "-"}, r"a symbol of minus among the tokens .* got '-'"),
-        ({}, "expected a name"),
-    ],
-)
-def test_a_task_that_cannot_be_written_is_refused_where_it_is_registered(attributes, told):
-    with pytest.raises(ValueError, match=told):
-        register(type("Minus", (Task,), attributes))
-    assert "minus" not in TASKS
 
 
 @quick

@@ -308,23 +308,3 @@ def test_a_listener_hears_of_steps_and_losses_between_validations(monkeypatch):
     train(other, data, training_config, 4, progress=False, on_step=lambda *told: heard.append(told))
     assert [done for done, _ in heard] == [1] * 7 and all(loss > 0 for _, loss in heard)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
-
-
-def test_a_listener_that_stops_the_training_loses_nothing(tmp_path):
-    whole, data, config = make()
-    train(whole, data, config, 4, progress=False)
-
-    class Stopped(Exception):
-        pass
-
-    def stop(_):
-        raise Stopped
-
-    half, data, config = make()
-    with pytest.raises(Stopped):
-        train(half, data, config, 4, tmp_path, progress=False, on_validation=stop)
-    assert (tmp_path / CHECKPOINT).exists()
-    resumed, data, config = make()
-    history = train(resumed, data, config, 4, tmp_path, progress=False)
-    assert [record["step"] for record in history] == [5, 10, 15, 20]
-    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
