@@ -26,11 +26,11 @@ def beside_published(table: pd.DataFrame, lengths: Sequence[int], with_published
     differ = {"preset": table["preset"].nunique() > 1, "settings": (table["settings"] != "").any()}
     rows, names = [], ["task", "method", *(name for name in differ if differ[name])]
     for group_names, group in table.groupby(names, sort=False):
-        seeds, preset = group["seed"].nunique(), group["preset"].iloc[0]
+        seeds, preset, found = group["seed"].nunique(), group["preset"].iloc[0], exact_match(group)
         row = dict(zip(names, group_names, strict=True)) | {"seeds": seeds}
         for length in lengths:
             known = published(row["task"], row["method"], length, preset) if with_published else None
-            row[str(length)] = cell(exact_match(group[group["length"] == length]), known, seeds > 1)
+            row[str(length)] = cell(found[group["length"] == length], known, seeds > 1)
         rows.append(row)
     return pd.DataFrame(rows, columns=[*names, "seeds", *map(str, lengths)]).set_index(["task", "method"])
 
