@@ -30,7 +30,7 @@ def test_fit_prints_scores_and_the_folder_last(cli, tmp_path):
 
 @pytest.mark.parametrize(
     ("command", "told"),
-    [([], "reproduce"), (["fit"], "--seed"), (["predict"], "run"), (["reproduce"], "--preset")],
+    [([], "reproduce"), (["fit"], "--seed"), (["predict"], "--device"), (["reproduce"], "--preset")],
 )
 def test_help(cli, command, told):
     code, out, err = cli(*command, "--help")
