@@ -2,9 +2,9 @@
 
 A row is a number written place by place, like the output of a task: a row of products is a times a digit of b, a
 row of running sums is the row of products, or the term, plus the previous sum. What a row is made of was written
-earlier or is in the prompt, so the induction runs over rows and places. Any other digit that a step sees is taken
-as arbitrary, which may ask too much of a model, never too little. If a line's coordinate follows the other counter
-or runs at twice the pace, its heads may read any token of a segment (`anywhere`).
+earlier or is in the prompt, so the induction runs over rows and places. Any other digit that a step sees, unless it
+is padding, is taken as arbitrary, which may ask too much of a model, never too little. If a line's coordinate follows
+the other counter or runs at twice the pace, its heads may read any token of a segment (`anywhere`).
 """
 
 from collections.abc import Iterator
@@ -58,23 +58,24 @@ class Seen(NamedTuple):
 
 
 @cache
-def numbers_of(task: RowTask) -> dict[tuple[str, bool], Number]:
-    """What rows are as numbers, by name and whether they are the first of that name."""
+def numbers_of(task: RowTask) -> dict[str, Number]:
+    """What rows are as numbers, by name; the first sum is `copied`, and the one after it adds two terms."""
     base = task.base
     copied = Number(base, running(base, lambda _, digit: digit), ("a", OUTPUT), ())
     ended = ("a",) if task.has_terms else ("b",)  # terms are padded; a sum moved by a place is shorter
-    added = Number(base, carrying(base, torch.add), ("a", "b", OUTPUT), ended)
+    added, two = (Number(base, carrying(base, torch.add), ("a", "b", OUTPUT), of) for of in (ended, ("a", "b")))
     times = Number(base, times_a_digit(base), ("a", OUTPUT), ("a",))
-    return {("sums", True): copied, ("sums", False): added, ("products", True): times, ("products", False): times}
+    return {"copied": copied, "sums": added, "two terms": two, "products": times}
 
 
 def names_in(stream: Stream, name: str, row: int, terms: bool) -> dict[int, Token]:
     """What an input's digits are to the steps of a row, by token number; digits that play no part are left out."""
     moved, found = 0 if terms else 1, {}
-    if terms:
-        top = stream.segment("terms")
-        padded = top.tokens([torch.arange(top.shape[0]), torch.full((top.shape[0],), top.shape[1] - 1)])
-        found |= dict.fromkeys(padded.tolist(), (CONSTANT, IDS["0"]))
+    for padded in ("terms", "sums") if terms else ():  # of the sums the first, a copy of a term
+        segment = stream.segment(padded)
+        for token, first, place in digits_of(segment):
+            if place == segment.shape[1] - 1 and (padded == "terms" or first == 0):
+                found[token] = (CONSTANT, IDS["0"])
     if name == "products":
         parts = [("a", "a", None, 0), (DIGIT, "b", row, 0)]
     else:
@@ -137,7 +138,11 @@ def steps_of(
         place = width if last else int(places[step])
         right = (OUTPUT, place) if place < width else (CONSTANT, int(batch.target[0, step]))
         node, read = loosened(node, loose[kind])
-        one, apart, met = arranged(node, right, width, numbers[name, row == 0], called_here)
+        number = "copied" if name == "sums" and row == 0 else name
+        elsewhere = task.has_terms and row == 1 and place != width - 1
+        if elsewhere and ("b", width - 1) in map(called_here.get, node.tokens):  # the padding of the first sum
+            number = "two terms"
+        one, apart, met = arranged(node, right, width, numbers[number], called_here)
         known = known | {
             token: -2 - other.reads[0][1] for token, other in read.items() if other.reads[0][0] == FREE
         }
