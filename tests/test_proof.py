@@ -453,6 +453,18 @@ def test_what_a_step_of_rows_sees_is_a_window_and_its_logits_are_the_models(name
             torch.testing.assert_close(again, expected, atol=1e-4, rtol=1e-4)
 
 
+def test_the_padding_of_the_first_sum_is_a_zero_to_all_that_see_it():
+    """Steps of the second row see it as a digit of what they add; in later rows it is a constant, not any digit."""
+    seen = []
+    for node, _, windows, _ in rows.cases(
+        *with_rows("many-addition", 2, [Line(0, "sums", "sums", ("none", "first"), (0, 0))])
+    ):
+        assert rows.FREE not in {name for name, _ in node.tokens}
+        if windows.args[0].number.ended == ("a", "b"):
+            seen += [digits for (name, _), digits in windows().items() if name == "b"]
+    assert seen and not torch.cat(seen).any()
+
+
 def test_lines_in_the_second_layer_alone_are_refused():
     for name in ("many-addition", "nested"):
         data = TrainingData(get_task(name))

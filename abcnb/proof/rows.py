@@ -139,8 +139,9 @@ def steps_of(
         right = (OUTPUT, place) if place < width else (CONSTANT, int(batch.target[0, step]))
         node, read = loosened(node, loose[kind])
         number = "copied" if name == "sums" and row == 0 else name
+        # The first sum's padding is no digit that such a step adds. One that adds it is asked about any digit there.
         elsewhere = task.has_terms and row == 1 and place != width - 1
-        if elsewhere and ("b", width - 1) in map(called_here.get, node.tokens):  # the padding of the first sum
+        if elsewhere and ("b", width - 1) in map(called_here.get, node.tokens):
             number = "two terms"
         one, apart, met = arranged(node, right, width, numbers[number], called_here)
         known = known | {
